@@ -1,6 +1,6 @@
 //! Tests what a region asks of the home of a window and returns to it, beside the decisions.
 
-use limiter::Adjustment;
+use limiter::{Adjustment, ReplicaRank};
 
 use super::super::outages::read_statistic;
 use super::*;
@@ -113,6 +113,43 @@ async fn adjustment_changes_the_count_at_the_home() {
         assert!(began.elapsed() < Duration::from_secs(10), "the home is not charged");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+#[tokio::test]
+async fn what_was_admitted_without_the_home_counts_until_the_home_has_counted_it() {
+    let mut regions = Regions::start();
+    // Long enough that it does not end during the test.
+    let window =
+        |regions: &Regions, region, cost| regions.window(region, 100, 1_000 * 86_400_000, cost);
+    let share = |regions: &Regions| {
+        let windows = one(window(regions, 1, 1));
+        let alone = ReplicaRank { rank: 0, replica_count: 1 };
+        let admits = |_: &i32| {
+            let counters = &regions.counters[1];
+            counters.consume_share(&windows, alone, true, None, &Clock::System).0.is_admitted
+        };
+        (0..200).filter(admits).count()
+    };
+    regions.servers[0].kill();
+    assert_eq!(share(&regions), 100);
+    assert_eq!(share(&regions), 0);
+    regions.servers[0].restart();
+    let is_counted = async |count| {
+        regions.counters[1].send_due_charges();
+        let request = ConsumeRequest::of_windows(one(window(&regions, 1, 0)));
+        let reply = regions.counters[1].consume(&request, None).await;
+        reply.is_ok_and(|reply| reply.windows[0].effective_count == count)
+    };
+    wait_until("the home has counted it", async || is_counted(100).await).await;
+
+    // What is returned there may be admitted again.
+    let home_window = window(&regions, 0, 0);
+    let number = regions.consume(0, home_window.clone(), None).await.windows[0].window_number;
+    let adjustment = Adjustment { window: home_window, window_number: number, units: -60 };
+    regions.counters[0].adjust(vec![adjustment]).await;
+    wait_until("it is returned", async || is_counted(40).await).await;
+
+    assert_eq!(share(&regions), 60);
 }
 
 #[tokio::test]

@@ -152,6 +152,9 @@ impl RedisCounters {
     /// `None` stands for this region.
     pub fn with_regions(self, counters: Vec<Option<Arc<Self>>>, metrics: &Metrics) -> Self {
         let regions = Regions::new(counters, self.keyspace.clone(), metrics.regions.clone());
+        for other in regions.others() {
+            self.script_runner.outage_windows.share_usage(&other.script_runner.outage_windows);
+        }
         Self { regions: Some(Arc::new(regions)), ..self }
     }
 

@@ -3,11 +3,12 @@
 //!
 //! The share is the smaller of two: of the limit, and of what remained at this replica's last reply for the window.
 //! What is admitted here counts against the share until Redis has counted it: because the late call turns out to have
-//! consumed it, or because `lua/charge.lua` has. A charge whose reply is lost is never sent again.
+//! consumed it, or because `lua/charge.lua` has. A charge whose reply is lost is never sent again. What is counted in another
+//! region is charged there.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use foundation::clock::{Clock, Timestamp};
 use foundation::fault_injection::Safeguard;
@@ -17,7 +18,9 @@ use redis::Cmd;
 use tokio::sync::oneshot;
 
 use super::super::local::LocalCounters;
-use super::super::{Away, ConsumeReply, ConsumeRequest, ReplicaRank, Window, WindowCount};
+use super::super::{
+    Away, ConsumeReply, ConsumeRequest, ReplicaRank, Window, WindowCount, WindowLease,
+};
 use super::batch;
 use super::usage::LastUsage;
 
@@ -53,20 +56,31 @@ impl UnresolvedRequest {
 }
 
 pub struct OutageWindows {
-    last_usage: LastUsage,
-    /// What was admitted here and is not known to be consumed in Redis.
-    uncharged_counters: LocalCounters,
+    usage: OnceLock<Arc<KnownUsage>>,
     pending_charges: Mutex<HashMap<(Arc<str>, i64), Charge>>,
     is_charge_due: AtomicBool,
     is_charging: AtomicBool,
     dropped_costs: Counter,
 }
 
+/// What this replica knows of the usage of windows.
+struct KnownUsage {
+    last_usage: LastUsage,
+    /// What was admitted here and is not known to be consumed in Redis.
+    uncharged_counters: LocalCounters,
+}
+
+impl KnownUsage {
+    fn new() -> Arc<Self> {
+        let uncharged_counters = LocalCounters::new(Clock::default());
+        Arc::new(Self { last_usage: LastUsage::new(), uncharged_counters })
+    }
+}
+
 impl OutageWindows {
     pub fn new(dropped: Counter) -> Self {
         Self {
-            last_usage: LastUsage::new(),
-            uncharged_counters: LocalCounters::new(Clock::default()),
+            usage: OnceLock::new(),
             pending_charges: Mutex::default(),
             is_charge_due: AtomicBool::new(false),
             is_charging: AtomicBool::new(false),
@@ -74,22 +88,34 @@ impl OutageWindows {
         }
     }
 
+    /// Makes the windows of another region, which must not have been used, know the same usage: they charge what is admitted
+    /// here.
+    pub fn share_usage(&self, other: &Self) {
+        let _ = other.usage.set(self.usage.get_or_init(KnownUsage::new).clone());
+    }
+
+    fn usage(&self) -> &KnownUsage {
+        self.usage.get_or_init(KnownUsage::new)
+    }
+
     /// Records the counts in a reply from Redis.
     pub fn record_reply(&self, request: &ConsumeRequest, reply: &ConsumeReply) {
         let mut leases = reply.regional.iter().flat_map(|regional| &regional.leases);
         for (window, count) in request.windows.iter().zip(&reply.windows) {
             if window.is_away() {
-                // What its home had counted, including the units that it has granted to this region.
+                // What its home had counted at the last grant, including the units that it has granted to this region. The
+                // reply of the home, or what it was charged since, tells more.
                 let known = leases.next().filter(|lease| lease.window_number > 0);
-                if let Some(lease) = known {
-                    self.last_usage.record(&window.key, lease.window_number, lease.count);
+                if let Some(WindowLease { window_number, count, .. }) = known {
+                    let last_usage = &self.usage().last_usage;
+                    last_usage.record_earlier(&window.key, *window_number, *count);
                 }
                 continue;
             }
             let granted = reply.regional.as_ref().and_then(|regional| regional.granted);
             let cost = granted.map_or(window.cost, |granted| granted.units);
             let cost = if reply.is_admitted { cost } else { 0 };
-            self.last_usage.record(
+            self.usage().last_usage.record(
                 &window.key,
                 count.window_number,
                 count.effective_count.saturating_add(cost),
@@ -112,8 +138,8 @@ impl OutageWindows {
         let shares: Vec<_> =
             windows.iter().map(|window| self.to_share(window, rank, now)).collect();
         let reply = match may_consume {
-            true => self.uncharged_counters.consume_at(&shares, now),
-            false => self.uncharged_counters.peek_at(&shares, now),
+            true => self.usage().uncharged_counters.consume_at(&shares, now),
+            false => self.usage().uncharged_counters.peek_at(&shares, now),
         };
         let mut charges = Vec::new();
         if reply.is_admitted {
@@ -133,7 +159,8 @@ impl OutageWindows {
 
     fn to_share(&self, window: &Window, rank: ReplicaRank, now: Timestamp) -> Window {
         let share = rank.share_of(window.limit, &window.key);
-        let used = self.last_usage.find(window, now).filter(|_| !Safeguard::Charge.is_disabled());
+        let used =
+            self.usage().last_usage.find(window, now).filter(|_| !Safeguard::Charge.is_disabled());
         let share_of_remaining =
             used.map_or(share, |used| rank.share_of(window.limit - used, &window.key));
         // A peek succeeds however little is left.
@@ -142,7 +169,7 @@ impl OutageWindows {
     }
 
     pub fn remove_expired_groups(&self) {
-        self.uncharged_counters.count_group_counters();
+        self.usage().uncharged_counters.count_group_counters();
     }
 
     /// Adds charges to send. Charges beyond [`WINDOWS_MAX`] are dropped.
@@ -207,7 +234,7 @@ impl OutageWindows {
     /// Releases charges that Redis has counted from the local counts.
     fn release_uncharged(&self, charges: &[Charge]) {
         for charge in charges.iter().filter(|charge| charge.cost > 0) {
-            self.uncharged_counters.refund(&charge.key, charge.window_number, charge.cost);
+            self.usage().uncharged_counters.refund(&charge.key, charge.window_number, charge.cost);
         }
     }
 
@@ -215,7 +242,7 @@ impl OutageWindows {
     pub fn record_charged(&self, charges: &[Charge], counts: &[WindowCount]) {
         self.release_uncharged(charges);
         for (charge, count) in charges.iter().zip(counts) {
-            self.last_usage.record(&charge.key, count.window_number, count.effective_count);
+            self.usage().last_usage.record(&charge.key, count.window_number, count.effective_count);
         }
     }
 }

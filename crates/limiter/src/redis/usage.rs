@@ -36,10 +36,16 @@ impl LastUsage {
     /// Records the amount that counted against the limit of a window after a reply.
     pub fn record(&self, name: &str, number: i64, used: i64) {
         let (slot, tag) = self.slot(name);
-        let number = number.unsigned_abs() & NUMBER_MASK;
-        let used = u64::try_from(used).unwrap_or(0).min(USAGE_MAX);
-        let value = (tag << NUMBER_BITS | number) << USAGE_BITS | used;
-        slot.store(value, Ordering::Relaxed);
+        slot.store(pack(tag, number, used), Ordering::Relaxed);
+    }
+
+    /// Records an amount that counted at an earlier time, unless more is known to have counted in that window.
+    pub fn record_earlier(&self, name: &str, number: i64, used: i64) {
+        let (slot, tag) = self.slot(name);
+        let (known, value) = (slot.load(Ordering::Relaxed), pack(tag, number, used));
+        if known >> USAGE_BITS != value >> USAGE_BITS || known < value {
+            slot.store(value, Ordering::Relaxed);
+        }
     }
 
     /// Returns the amount that counted against the limit of a window at the last reply; of the previous window, the
@@ -63,6 +69,13 @@ impl LastUsage {
     }
 }
 
+/// Packs the tag of a window, its number and its usage.
+fn pack(tag: u64, number: i64, used: i64) -> u64 {
+    let number = number.unsigned_abs() & NUMBER_MASK;
+    let used = u64::try_from(used).unwrap_or(0).min(USAGE_MAX);
+    (tag << NUMBER_BITS | number) << USAGE_BITS | used
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,6 +95,20 @@ mod tests {
         assert_eq!(found(6 * MINUTE + MINUTE / 2), Some(4));
         assert_eq!(found(7 * MINUTE), None);
         assert_eq!(usage.find(&Window::new("b", 10, MINUTE, 1), Timestamp(5 * MINUTE)), None);
+    }
+
+    #[test]
+    fn earlier_usage_replaces_what_is_known_of_other_windows_and_less_of_the_same_one() {
+        let usage = LastUsage::new();
+        let find =
+            |number| usage.find(&Window::new("a", 10, MINUTE, 1), Timestamp(number * MINUTE));
+        for (number, used, expected) in [(5, 8, 8), (5, 7, 8), (5, 9, 9), (6, 2, 2), (6, 1, 2)] {
+            usage.record_earlier("a", number, used);
+
+            assert_eq!(find(number), Some(expected), "{used} in window {number}");
+        }
+        usage.record("a", 6, 1);
+        assert_eq!(find(6), Some(1));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Tests what is admitted without Redis, and how it is counted in Redis afterwards.
 
 use super::super::super::{
-    CounterGroup, GroupChange, Placement, RegionIndex, RegionalReply, WindowLease, WindowLeaseState,
+    CounterGroup, GroupChange, Placement, RegionIndex, RegionalReply, WindowLeaseState,
 };
 use super::*;
 
@@ -166,6 +166,24 @@ fn consume_admits_what_remained_at_the_home_of_a_window() {
     assert_eq!(admitted.count(), 2);
     assert_eq!(charged, [(RegionIndex(1), 1), (RegionIndex(1), 1)]);
     assert!(!outage.is_charge_due(), "it is counted elsewhere");
+}
+
+#[test]
+fn charges_of_another_region_count_against_share_until_its_home_has_consumed_them() {
+    let [outage, home] = [(); 2].map(|()| OutageWindows::new(Counter::default()));
+    outage.share_usage(&home);
+    let consume = || {
+        let charge_away = |_: &Away, charge: Charge| home.add_charges(vec![charge]);
+        outage.consume(&[window_away(1)], ALONE, true, None, NOW, charge_away).0.is_admitted
+    };
+    assert_eq!((0..20).filter(|_| consume()).count(), 10);
+    let charges = home.try_start_charging().expect("no other task charges").take_next(64);
+
+    home.record_charged(&charges, &[WindowCount { effective_count: 4, window_number: 100 }]);
+    // The lease tells what the home had counted before.
+    outage.record_reply(&ConsumeRequest::of_windows(vec![window_away(1)]), &reply_away(3, 100));
+
+    assert_eq!((0..20).filter(|_| consume()).count(), 6);
 }
 
 #[test]
