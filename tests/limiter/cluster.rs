@@ -170,6 +170,29 @@ async fn part_of_a_request_is_refunded_when_its_master_executes_it_late() {
 }
 
 #[tokio::test]
+async fn all_parts_of_a_request_are_refunded_when_several_masters_execute_them_late() {
+    let fixture = Fixture::start(Duration::from_millis(500));
+    let windows = [window(B, "late", 10, 1), window(A, "late", 10, 1), window(C, "last", 10, 1)];
+    // Connects to all masters.
+    let began = Stopwatch::new();
+    while fixture.consume(windows.each_ref().map(Window::to_peek).to_vec(), None).await.is_err() {
+        assert!(began.elapsed() < Duration::from_secs(10), "the cluster does not reply");
+    }
+    for mut master in fixture.connect_to_masters() {
+        redis::cmd("CLIENT").arg(&["PAUSE", "1500", "ALL"]).exec(&mut master).unwrap();
+    }
+
+    let missed = fixture.consume(windows.to_vec(), None).await.unwrap_err();
+
+    assert!(missed.cause.is_redis_outage() && missed.unresolved.is_none(), "{missed:?}");
+    // They are executed when the pause ends.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    for window in &windows {
+        fixture.wait_for_count(window, 0).await;
+    }
+}
+
+#[tokio::test]
 async fn request_is_sent_to_the_master_that_its_slot_has_moved_to() {
     let fixture = Fixture::start(Duration::from_secs(5));
     let window = window(A, "moved", 10, 1);

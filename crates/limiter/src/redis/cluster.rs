@@ -95,6 +95,9 @@ impl RedisCounters {
         if !is_admitted {
             self.refund_parts(&parts, &replies);
         }
+        // What the parts with a reply consumed has been refunded, so all others are refunded too.
+        let replies: Vec<_> =
+            replies.into_iter().map(|reply| reply.map_err(ConsumeError::deny)).collect();
         let mut combined = ConsumeReply {
             is_admitted,
             windows: vec![
@@ -106,13 +109,7 @@ impl RedisCounters {
             regional: None,
         };
         for (part, reply) in parts.iter().zip(replies) {
-            let reply = reply.map_err(|missed| {
-                if let Some(unsettled) = missed.unresolved {
-                    // What the other parts consumed has been refunded, so this one is refunded too.
-                    unsettled.resolve(Vec::new());
-                }
-                missed.cause
-            })?;
+            let reply = reply?;
             for (index, count) in part.window_indexes.iter().zip(reply.windows) {
                 combined.windows[*index] = count;
             }

@@ -47,6 +47,16 @@ pub struct ConsumeError {
     pub unresolved: Option<UnresolvedRequest>,
 }
 
+impl ConsumeError {
+    /// Reports that the request is denied, and returns the cause. If Redis executes it all the same, it is refunded.
+    pub fn deny(self) -> Error {
+        if let Some(unresolved) = self.unresolved {
+            unresolved.resolve(Vec::new());
+        }
+        self.cause
+    }
+}
+
 impl From<Error> for ConsumeError {
     fn from(cause: Error) -> Self {
         Self { cause, unresolved: None }
