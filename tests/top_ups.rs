@@ -24,6 +24,19 @@ async fn start() -> Keyward {
     kw
 }
 
+/// Starts a replica with a Redis of its own.
+async fn start_with(redis: &Redis) -> Keyward {
+    let kw = Keyward::start_with(Stack::Replica, |settings| {
+        settings.redis_timeout_ms = 300;
+        if let Deployment::Replica { redis_url, .. } = &mut settings.deployment {
+            *redis_url = redis.url();
+        }
+    })
+    .await;
+    wait_until_registered(&kw).await;
+    kw
+}
+
 async fn wait_until_registered(kw: &Keyward) {
     while !kw.app.context.is_registered() {
         sleep(Duration::from_millis(5)).await;
@@ -55,7 +68,8 @@ async fn create_key_with_lost_lease(kw: &Keyward, balance: i64) -> IssuedKey {
     assert_eq!(granted, LEASED + 1);
     // Withheld credits wait for the report of a replica that was killed.
     let sql = "INSERT INTO replicas (id, started_at, seen_at)
-        VALUES ('rep_killed', 1, (SELECT MAX(seen_at) FROM replicas) + 3600000)";
+        VALUES ('rep_killed', 1, (SELECT MAX(seen_at) FROM replicas) + 3600000)
+        ON CONFLICT DO NOTHING";
     kw.execute_sql(sql.into()).await;
     let sql = format!(
         "INSERT INTO purses (key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by,
@@ -186,14 +200,7 @@ async fn verify_returns_valid_when_credits_were_spent_and_the_balance_cannot_be_
 #[tokio::test]
 async fn limit_counts_once_when_credits_were_debited_before_a_late_reply() {
     let redis = Redis::start();
-    let kw = Keyward::start_with(Stack::Replica, |settings| {
-        settings.redis_timeout_ms = 300;
-        if let Deployment::Replica { redis_url, .. } = &mut settings.deployment {
-            *redis_url = redis.url();
-        }
-    })
-    .await;
-    wait_until_registered(&kw).await;
+    let kw = start_with(&redis).await;
 
     for _ in 0..20 {
         let key = kw.create_key(limited(1_000, 100)).await;
@@ -212,6 +219,38 @@ async fn limit_counts_once_when_credits_were_debited_before_a_late_reply() {
             kw.verify(&key.key).await.assert_code("VALID");
         }
         return wait_for_limit(&kw, &key, Some(95)).await;
+    }
+    panic!("no debit was in time");
+}
+
+#[tokio::test]
+async fn limit_counts_once_when_redis_hangs_while_the_account_itself_is_debited() {
+    let redis = Redis::start();
+    let kw = start_with(&redis).await;
+
+    for _ in 0..20 {
+        let key = create_key_with_lost_lease(&kw, 12).await;
+        let mut session = open_session(&kw).await;
+        session.execute("BEGIN").await.unwrap();
+        let sql = "SELECT id FROM keys WHERE id = $1 FOR UPDATE";
+        sqlx::query(sql).bind(&key.id).execute(&mut session).await.unwrap();
+        let stop = async {
+            // Until the request has read its lease and waits for the account.
+            sleep(Duration::from_millis(100)).await;
+            redis.signal("STOP");
+            session.execute("ROLLBACK").await.unwrap();
+        };
+        let (late, ()) = tokio::join!(spend(&kw, &key, 12), stop);
+        redis.signal("CONT");
+        wait_for_limit(&kw, &key, None).await;
+        if late.status == 503 {
+            continue;
+        }
+        late.assert_code("VALID");
+        for _ in 0..3 {
+            kw.verify(&key.key).await.assert_code("VALID");
+        }
+        return wait_for_limit(&kw, &key, Some(5)).await;
     }
     panic!("no debit was in time");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use foundation::error::Result;
 use foundation::id::KeyId;
-use limiter::redis::RedisCounters;
+use limiter::redis::{ConsumeError, RedisCounters};
 use limiter::{ConsumeReply, ConsumeRequest, GroupChange, Window};
 
 use super::balance::load_balance;
@@ -54,7 +54,9 @@ pub async fn consume(
     if !checked.is_empty() {
         reply = redis
             .consume(&ConsumeRequest::of_windows(checked), ledger.context.clock.fixed_time())
-            .await?;
+            .await
+            // Nothing is committed. What is decided instead is counted by itself.
+            .map_err(ConsumeError::deny)?;
     }
     reply.is_admitted &= is_enough;
     if reply.is_admitted {
