@@ -26,13 +26,13 @@
 --         a lease that does not exist), credits, account balance (-1: unknown), credits spent; for a grant: units
 --         granted, ms until its window ends, ms after which it may succeed; for each window lease: state (0 sufficient,
 --         1 insufficient, 2 denied by the home, 3 scarce at home a moment ago), units before the request, count at home,
---         number of the window (both 0 if the lease is not of the current window and this limit), units of the last
---         grant, units spent since, ms since
+--         number of the window (both 0 if the lease is not of the current window and this limit or a lower one), units
+--         of the last grant, units spent since, ms since
 -- Values  each ends with the version of its format, one byte, except the number of a begun window. A missing byte means version 1: programs that do not
 --         know versions read the numbers, ignore the byte, and write none. A value of a later version is not
 --         interpreted: its window counts as full and stays unchanged, its lease counts as missing.
 -- A window lease holds units of a window that is counted in another region, where they have been counted already. It is
--- void in another generation, when its window has ended, and for another limit.
+-- void in another generation, when its window has ended, and for a lower limit.
 -- A group is a sorted set: a hash of the name of each live counter, scored by its expiry.
 -- Invariant: the effective count of a window never exceeds its limit; a lease never falls below 0, and is void in any
 -- generation other than the one in which it was created.
@@ -105,12 +105,13 @@ local function begin_holds()
   -- the home was asked, and a duration.
   function add_grant(h, told, home, order, limit, units, known, ends, denied, less)
     if told ~= life() then return end
-    local same = h.there and h.home == home and h.number == order and h.limit == limit
+    -- What was granted for a lower limit fits into a higher one, too.
+    local same = h.there and h.home == home and h.number == order and h.limit <= limit
     if not same then
       if h.there and h.home == home and h.number > order then return end
-      h.there, h.home, h.number, h.limit, h.units, h.ends, h.used = true, home, order, limit, 0, ends, now
+      h.there, h.home, h.number, h.units, h.ends, h.used = true, home, order, 0, ends, now
     end
-    if not same then h.denied, h.less = 0, 0 end
+    if not same or h.limit ~= limit then h.limit, h.denied, h.less = limit, 0, 0 end
     if less > 0 then
       h.denied, h.less = units == 0 and denied or min(max(h.denied, denied), now), less
     end
@@ -219,12 +220,11 @@ while at <= #takes do
       local k, limit, cost
       k, limit, cost, at = read('>I2dd', takes, at)
       local h = hold(k)
-      local valid = h.there and h.limit == limit
-      local lasts = valid and now < h.ends
+      local lasts = h.there and h.limit <= limit and now < h.ends
       shown[i], states[i], lasting[i] = lasts and h.units or 0, 0, lasts
       if cost > shown[i] then
         -- For a second after its home had nothing, or nearly nothing, nobody waits for it to be asked again.
-        local scarce = lasts and cost - shown[i] >= h.less and now < h.denied + 1000
+        local scarce = lasts and h.limit == limit and cost - shown[i] >= h.less and now < h.denied + 1000
         states[i], taken = scarce and (now < h.denied and 2 or 3) or 1, false
       elseif not lasts or (cost == 0 and now - h.since > 1000) then
         -- A peek of a count that is unknown or too old. If it were admitted, the request would run again when the home

@@ -191,7 +191,7 @@ pub struct WindowLease {
     pub state: WindowLeaseState,
     pub units: i64,
     /// The count at home after the last grant, and the number of the window. Both are 0 if there is no lease of the current
-    /// window and this limit.
+    /// window and this limit or a lower one.
     pub count: i64,
     pub window_number: i64,
     /// The units of the last grant, those that were spent since, and the time since, in milliseconds.

@@ -34,6 +34,22 @@ async fn metrics_count_what_is_asked_granted_and_returned() {
 }
 
 #[tokio::test]
+async fn units_are_kept_when_the_limit_is_raised() {
+    let regions = Regions::start();
+    let metrics = &regions.metrics[1].regions;
+    assert!(regions.admits(1, 50, 1, NOON).await);
+    let granted = regions.home_count(50).await;
+    assert!(granted > 3, "{granted}");
+
+    assert!(regions.admits(1, 1_000, 1, NOON).await);
+    assert_eq!(metrics.grants_requested.get(), 1, "what was granted fits into a higher limit");
+    assert!(regions.admits(1, 1_000, granted, NOON).await);
+    regions.counters[1].give_back_rests(Some(after(1_100))).await.unwrap();
+
+    assert_eq!(regions.home_count(1_000).await, 2 + granted);
+}
+
+#[tokio::test]
 async fn units_are_not_given_back_to_another_redis_generation() {
     let regions = Regions::start();
     for _ in 0..3 {

@@ -197,10 +197,10 @@ impl Engine {
             };
             return (lease, false);
         };
-        let is_valid = stored.limit == window.limit();
-        let lasts = is_valid && now < stored.ends_at;
+        let lasts = stored.limit <= window.limit() && now < stored.ends_at;
         let units = if lasts { stored.units } else { 0 };
-        let is_as_much = lasts && window.cost() - units >= stored.denied_cost;
+        let is_as_much =
+            lasts && stored.limit == window.limit() && window.cost() - units >= stored.denied_cost;
         let is_old = window.cost() == 0 && now - stored.since > PEEK_MAX_AGE_MS;
         let is_taken = lasts && !is_old && window.cost() <= units;
         let state = match is_taken {
@@ -238,7 +238,7 @@ impl Engine {
         let is_same = |stored: &StoredLease| {
             stored.home_generation == grant.home_generation
                 && stored.number == grant.window_number
-                && stored.limit == grant.limit
+                && stored.limit <= grant.limit
         };
         let is_later = |stored: &StoredLease| {
             stored.home_generation == grant.home_generation && stored.number > grant.window_number
@@ -249,7 +249,8 @@ impl Engine {
         let same = stored.filter(is_same);
         let (units, ends_at, used_at) =
             same.map_or((0, grant.ends_at.0, now), |it| (it.units, it.ends_at, it.used_at));
-        let denied_before = same.map_or((0, 0), |it| (it.denied_until, it.denied_cost));
+        let of_this_limit = same.filter(|stored| stored.limit == grant.limit);
+        let denied_before = of_this_limit.map_or((0, 0), |it| (it.denied_until, it.denied_cost));
         let denied_until = match grant.units {
             0 => grant.denied_until.0,
             _ => denied_before.0.max(grant.denied_until.0).min(now),
