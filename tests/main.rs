@@ -29,6 +29,7 @@ mod key_reads;
 mod layers;
 mod leases;
 mod limiter;
+mod lost_connections;
 mod metrics;
 mod monitoring;
 mod names;

@@ -108,6 +108,11 @@ async fn poll_change_log(app: Arc<App>) {
             Err(Error::StoreNotReady) => PollResult::Failed,
             Err(e) => {
                 tracing::warn!(error = %e, "failed to read the change log: {e}");
+                if e.has_lost_connection()
+                    && let Ok(store) = app.context.store.store()
+                {
+                    store.record_lost_connection();
+                }
                 if e.is_database_timeout() { PollResult::TimedOut } else { PollResult::Failed }
             }
         };

@@ -66,7 +66,8 @@ impl SigningKeys {
     /// Returns the keys from the cache. `None`: no policy has needed any.
     pub fn find(&self) -> RowFuture<'_, SigningKeySet> {
         self.cache.get(&(), move |load| async move {
-            let stored = self.context.store.read().await?.list_signing_keys().await?;
+            let read = || async { self.context.store.read().await?.list_signing_keys().await };
+            let stored = self.context.read_again_if_lost(read).await?;
             if stored.is_empty() {
                 return Ok(None);
             }

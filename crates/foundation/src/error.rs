@@ -14,8 +14,7 @@ use sqlx::error::DatabaseError;
 use thiserror::Error as ThisError;
 
 pub use codes::Code;
-pub use outages::is_database_outage;
-use outages::is_lost_connection;
+pub use outages::{is_database_outage, is_lost_connection};
 pub use retry_after::RetryAfter;
 pub use subjects::{AuthenticationError, QueryErrorKind, Refusal, ResourceRef};
 

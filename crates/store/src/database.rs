@@ -8,7 +8,7 @@ use foundation::error::{Error, Result};
 use futures_util::future::BoxFuture;
 use sqlx::SqlitePool;
 
-use super::postgres::Pool;
+use super::postgres::{LossTime, Pool};
 use super::schema::{self, MigrationPlan};
 use super::tx::EngineTransaction;
 use super::writer::Writer;
@@ -45,8 +45,9 @@ impl Store {
 
     /// Connects to Postgres. Fails within three seconds if Postgres is unreachable.
     pub async fn connect(url: &str, connections_max: u32) -> Result<Self> {
-        let reserved = Arc::new(postgres::reserved_pool(url)?);
-        let pool = Arc::new(postgres::connect(url, connections_max).await?);
+        let loss_time = LossTime::default();
+        let reserved = Arc::new(postgres::reserved_pool(url, loss_time.clone())?);
+        let pool = Arc::new(postgres::connect(url, connections_max, loss_time).await?);
         Ok(Self::Postgres { pool, reserved })
     }
 
@@ -77,11 +78,11 @@ impl Store {
         })
     }
 
-    /// Returns how many connections to Postgres are open for requests. Any of them that is idle may have been lost.
-    pub fn open_connections(&self) -> u32 {
-        match self {
-            Self::Postgres { pool, .. } => pool.get().size(),
-            Self::Sqlite { .. } => 0,
+    /// Records that a connection to Postgres was found to be lost. Those that are idle now may be lost too, and are checked
+    /// before they are used again.
+    pub fn record_lost_connection(&self) {
+        if let Self::Postgres { pool, .. } = self {
+            pool.record_lost_connection();
         }
     }
 

@@ -1,8 +1,11 @@
 //! Implements the Postgres dialect: connecting, beginning transactions, and the statements that differ from SQLite.
 
 use std::str::FromStr as _;
+use std::sync::Arc;
 use std::time::Duration;
 
+use foundation::clock::Monotonic;
+use foundation::error::is_lost_connection;
 use parking_lot::RwLock;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -55,23 +58,31 @@ pub async fn wait_until_reachable(url: &str, within: Duration) -> sqlx::Result<(
 /// without closing it, a statement on it, and the pool's check before it reuses the connection, wait until the
 /// operating system gives up, which takes a quarter of an hour.
 #[derive(Debug)]
-pub struct Pool(RwLock<PgPool>);
+pub struct Pool {
+    pool: RwLock<PgPool>,
+    loss_time: LossTime,
+}
 
 impl Pool {
-    fn new(pool: PgPool) -> Self {
-        Self(RwLock::new(pool))
+    fn new(pool: PgPool, loss_time: LossTime) -> Self {
+        Self { pool: RwLock::new(pool), loss_time }
     }
 
     /// Returns the pool in use.
     pub fn get(&self) -> PgPool {
-        self.0.read().clone()
+        self.pool.read().clone()
+    }
+
+    /// Records that a connection was found to be lost. Those that are idle now are checked before they are used again.
+    pub fn record_lost_connection(&self) {
+        self.loss_time.record();
     }
 
     /// Returns a connection. A call that waits while the connections are replaced gets one of the new ones.
     pub async fn acquire(&self) -> sqlx::Result<PoolConnection<Postgres>> {
         loop {
             match self.get().acquire().await {
-                Err(sqlx::Error::PoolClosed) if !self.0.read().is_closed() => {}
+                Err(sqlx::Error::PoolClosed) if !self.pool.read().is_closed() => {}
                 result => return result,
             }
         }
@@ -87,7 +98,7 @@ impl Pool {
         let old = self.get();
         let options = (*old.connect_options()).clone();
         let new = old.options().clone().connect_lazy_with(options);
-        *self.0.write() = new;
+        *self.pool.write() = new;
         tokio::spawn(async move { old.close().await });
     }
 
@@ -96,6 +107,22 @@ impl Pool {
         if timeout(CLOSE_TIMEOUT, self.get().close()).await.is_err() {
             tracing::debug!("failed to close the database connections in time");
         }
+    }
+}
+
+/// When a connection to a server was last found to be lost, for all pools of this server. Connections that were idle at
+/// that time may be lost too: a server that restarts or fails over closes all of them.
+#[derive(Debug, Clone, Default)]
+pub struct LossTime(Arc<RwLock<Option<Monotonic>>>);
+
+impl LossTime {
+    fn record(&self) {
+        *self.0.write() = Some(Monotonic::now());
+    }
+
+    /// Returns whether a connection that has been idle for so long was idle at that time.
+    fn is_within(&self, idle_for: Duration) -> bool {
+        self.0.read().is_some_and(|at| Monotonic::now().since(at) <= idle_for)
     }
 }
 
@@ -137,9 +164,11 @@ pub fn event_pools(url: &str, analytics_url: &str) -> sqlx::Result<[Pool; 3]> {
         )
     };
     let (options, query_options) = (on_events(url)?, on_events(analytics_url)?);
+    let loss_time = LossTime::default();
     let pool = |pool_options: PgPoolOptions, options| {
         // No request waits for these, and a restart of Postgres need not fail a query.
-        Pool::new(pool_options.test_before_acquire(true).connect_lazy_with(options))
+        let pool = pool_options.test_before_acquire(true).connect_lazy_with(options);
+        Pool::new(pool, loss_time.clone())
     };
     let read_only =
         |options: PgConnectOptions| options.options([("default_transaction_read_only", "on")]);
@@ -148,9 +177,12 @@ pub fn event_pools(url: &str, analytics_url: &str) -> sqlx::Result<[Pool; 3]> {
     let planned_by_values =
         |options: PgConnectOptions| options.options([("plan_cache_mode", "force_custom_plan")]);
     Ok([
-        pool(primary_pool_options(EVENT_WRITE_CONNECTIONS), options.clone()),
-        pool(primary_pool_options(EVENT_READ_CONNECTIONS), planned_by_values(read_only(options))),
-        pool(pool_options(EVENT_QUERY_CONNECTIONS), read_only(query_options)),
+        pool(primary_pool_options(EVENT_WRITE_CONNECTIONS, &loss_time), options.clone()),
+        pool(
+            primary_pool_options(EVENT_READ_CONNECTIONS, &loss_time),
+            planned_by_values(read_only(options)),
+        ),
+        pool(pool_options(EVENT_QUERY_CONNECTIONS, &loss_time), read_only(query_options)),
     ])
 }
 
@@ -163,29 +195,37 @@ const IDLE_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 /// drop connections that are idle for some minutes.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
 
-fn pool_options(connections_max: u32) -> PgPoolOptions {
+fn pool_options(connections_max: u32, loss_time: &LossTime) -> PgPoolOptions {
+    let loss_time = loss_time.clone();
     PgPoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(Duration::from_secs(3))
         .idle_timeout(IDLE_TIMEOUT)
         // A broken connection fails the statement itself; a check before each use would cost every load a round trip.
-        // A connection that was idle may have been dropped by the network, and a statement on it would hang.
+        // A connection that was idle for long may have been dropped by the network, and a statement on it would hang.
         .test_before_acquire(false)
-        .before_acquire(|connection, state| {
+        .before_acquire(move |connection, state| {
+            let is_suspect =
+                state.idle_for >= IDLE_CHECK_AFTER || loss_time.is_within(state.idle_for);
+            let loss_time = loss_time.clone();
             Box::pin(async move {
-                if state.idle_for < IDLE_CHECK_AFTER {
+                if !is_suspect {
                     return Ok(true);
                 }
                 let ping = timeout(IDLE_CHECK_TIMEOUT, connection.ping()).await;
-                ping.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map(|()| true)
+                let ping = ping.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+                if ping.as_ref().is_err_and(is_lost_connection) {
+                    loss_time.record();
+                }
+                ping.map(|()| true)
             })
         })
 }
 
 /// Returns options of a pool that does not connect to a standby, whose data is older and which cannot be written to.
 /// A server that was the primary when a connection was opened is the primary for as long as the connection lasts.
-fn primary_pool_options(connections_max: u32) -> PgPoolOptions {
-    pool_options(connections_max)
+fn primary_pool_options(connections_max: u32, loss_time: &LossTime) -> PgPoolOptions {
+    pool_options(connections_max, loss_time)
         .after_connect(|connection, _| Box::pin(async move { require_primary(connection).await }))
 }
 
@@ -197,8 +237,10 @@ async fn require_primary(connection: &mut Connection) -> sqlx::Result<()> {
     }
 }
 
-pub async fn connect(url: &str, connections_max: u32) -> sqlx::Result<Pool> {
-    Ok(Pool::new(primary_pool_options(connections_max).connect_with(connect_options(url)?).await?))
+/// Connects to Postgres. The pools of one server share `loss_time`.
+pub async fn connect(url: &str, connections_max: u32, loss_time: LossTime) -> sqlx::Result<Pool> {
+    let options = primary_pool_options(connections_max, &loss_time);
+    Ok(Pool::new(options.connect_with(connect_options(url)?).await?, loss_time))
 }
 
 /// The number of connections reserved for the change feed and the heartbeats of the replica, which therefore work
@@ -209,17 +251,20 @@ pub const RESERVED_CONNECTIONS: u32 = 2;
 /// so a Postgres that is only slow reports the timeout itself.
 const RESERVED_STATEMENT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Returns the pool of reserved connections, which are opened on first use.
-pub fn reserved_pool(url: &str) -> sqlx::Result<Pool> {
+/// Returns the pool of reserved connections, which are opened on first use. The pools of one server share `loss_time`.
+pub fn reserved_pool(url: &str, loss_time: LossTime) -> sqlx::Result<Pool> {
     let timeout_ms = RESERVED_STATEMENT_TIMEOUT.as_millis().to_string();
     let options = connect_options(url)?.options([("statement_timeout", timeout_ms.as_str())]);
-    Ok(Pool::new(primary_pool_options(RESERVED_CONNECTIONS).connect_lazy_with(options)))
+    let pool_options = primary_pool_options(RESERVED_CONNECTIONS, &loss_time);
+    Ok(Pool::new(pool_options.connect_lazy_with(options), loss_time))
 }
 
 /// Returns a pool of read-only connections, also to a standby, which are opened on first use.
 pub fn read_only_pool(url: &str, connections_max: u32) -> sqlx::Result<Pool> {
     let options = connect_options(url)?.options([("default_transaction_read_only", "on")]);
-    Ok(Pool::new(pool_options(connections_max).connect_lazy_with(options)))
+    let loss_time = LossTime::default();
+    let pool_options = pool_options(connections_max, &loss_time);
+    Ok(Pool::new(pool_options.connect_lazy_with(options), loss_time))
 }
 
 /// Begins a transaction.
@@ -261,7 +306,21 @@ const ANALYZE_KEYS_SQL: &str = "
     ANALYZE keys, identities, ratelimits, key_permissions, key_roles";
 const ANALYZE_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 
+/// Begins a transaction, on another connection if the first one was lost: nothing has been executed on it.
 async fn begin_with(
+    pool: &Pool,
+    statement: Option<SqlStr>,
+) -> sqlx::Result<Transaction<'static, Postgres>> {
+    match try_begin_with(pool, statement.clone()).await {
+        Err(e) if is_lost_connection(&e) => {
+            pool.record_lost_connection();
+            try_begin_with(pool, statement).await
+        }
+        begun => begun,
+    }
+}
+
+async fn try_begin_with(
     pool: &Pool,
     statement: Option<SqlStr>,
 ) -> sqlx::Result<Transaction<'static, Postgres>> {

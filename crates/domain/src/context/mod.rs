@@ -22,7 +22,7 @@ use arc_swap::ArcSwapOption;
 use foundation::clock::{Clock, Monotonic};
 use foundation::config::{Deployment, Settings};
 use foundation::distance::Distance;
-use foundation::error::{Error, Result};
+use foundation::error::Result;
 use foundation::id::{IdentityId, ReplicaId, RoleId};
 use foundation::metrics::Metrics;
 use foundation::model::{Identity, Role};
@@ -105,22 +105,20 @@ pub struct Caches {
 }
 
 impl Context {
-    /// Reads from the database, again while connections are found to be lost: all that were idle may be, as after a restart of
-    /// Postgres.
+    /// Reads from the database, and once more if the connection was lost. Others that are idle may be lost too, as after a
+    /// restart of Postgres, but the second read does not use one of those.
     pub async fn read_again_if_lost<T, F>(&self, read: impl Fn() -> F + Send + Sync) -> Result<T>
     where
         T: Send,
         F: Future<Output = Result<T>> + Send,
     {
-        let idle_max = self.store.store()?.open_connections();
-        let mut found = read().await;
-        for _ in 0..idle_max {
-            if !found.as_ref().is_err_and(Error::has_lost_connection) {
-                break;
+        match read().await {
+            Err(e) if e.has_lost_connection() => {
+                self.store.store()?.record_lost_connection();
+                read().await
             }
-            found = read().await;
+            found => found,
         }
-        found
     }
 
     /// Creates a context whose store is yet to be opened. The second value yields announcements to publish to other

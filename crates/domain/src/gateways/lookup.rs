@@ -16,6 +16,7 @@ use super::published::metadata_url;
 use super::validate::is_policy_name;
 use super::{Gateways, name_tag};
 use crate::caller::Principal;
+use crate::context::Context;
 use crate::permission::{Action, Grants};
 
 /// What a policy is found by.
@@ -152,19 +153,10 @@ pub fn find_active<'a>(
     reference: &'a PolicyRef,
 ) -> RowFuture<'a, ActivePolicy> {
     gateways.cache.get(reference, move |load| async move {
-        let mut reader = gateways.context.store.read().await?;
-        let found = match reference {
-            PolicyRef::Secret(hash) => {
-                reader.find_gateway_policy_by_secret(&hash.to_base64()).await?
-            }
-            PolicyRef::Named(named) => reader.find_named_gateway_policy(named).await?,
-        };
-        let Some(stored) = found else { return Ok(None) };
+        let context: &Context = &gateways.context;
+        let found = context.read_again_if_lost(|| load_policy(context, reference)).await?;
+        let Some((stored, all)) = found else { return Ok(None) };
         let listed = &stored.policy.config.namespaces;
-        let all = match listed.is_empty() {
-            true => Vec::new(),
-            false => reader.list_all_namespaces(&stored.policy.workspace_id).await?,
-        };
         let to_active = |namespace: Namespace| {
             let listed =
                 listed.iter().find(|listed| is_named(&namespace, &listed.namespace))?.clone();
@@ -185,6 +177,24 @@ pub fn find_active<'a>(
         };
         to_cached(stored).map(Some)
     })
+}
+
+/// Loads the policy, and the namespaces of its workspace if it lists any.
+async fn load_policy(
+    context: &Context,
+    reference: &PolicyRef,
+) -> Result<Option<(StoredGatewayPolicy, Vec<Namespace>)>> {
+    let mut reader = context.store.read().await?;
+    let found = match reference {
+        PolicyRef::Secret(hash) => reader.find_gateway_policy_by_secret(&hash.to_base64()).await?,
+        PolicyRef::Named(named) => reader.find_named_gateway_policy(named).await?,
+    };
+    let Some(stored) = found else { return Ok(None) };
+    let namespaces = match stored.policy.config.namespaces.is_empty() {
+        true => Vec::new(),
+        false => reader.list_all_namespaces(&stored.policy.workspace_id).await?,
+    };
+    Ok(Some((stored, namespaces)))
 }
 
 impl ActivePolicy {

@@ -75,8 +75,10 @@ pub fn find<'a>(
         if let Some(cached) = context.load_from_standby(query, on_standby).await {
             return Ok(Some(cached));
         }
-        let found =
-            context.store.read().await?.find_stored_namespace(workspace, id_or_name).await?;
+        let read = || async {
+            context.store.read().await?.find_stored_namespace(workspace, id_or_name).await
+        };
+        let found = context.read_again_if_lost(read).await?;
         Ok(found.map(|stored| to_cached(stored, load.version)))
     })
 }
