@@ -68,7 +68,9 @@ async fn compute_remaining(
 
 /// Returns what is left according to the account. `None`: unlimited, or deleted.
 pub async fn load_balance(context: &Context, key: &KeyId) -> Result<Option<i64>> {
-    match context.store.read().await?.find_account(key).await? {
+    // The connection is not held while Redis is called.
+    let account = context.store.read().await?.find_account(key).await?;
+    match account {
         None => Ok(None),
         Some(account) => sum_account_and_leases(context, key, account, false).await.map(Some),
     }
