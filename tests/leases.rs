@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use foundation::clock::{Monotonic, Stopwatch};
 use foundation::config::Deployment;
+use futures_util::future::join_all;
 use limiter::{ConsumeRequest, LeaseSpend, LeaseState};
 use serde_json::json;
 use sqlx::postgres::PgConnection;
@@ -148,23 +149,54 @@ async fn lease_is_returned_to_account_when_all_keys_of_an_api_are_deleted() {
     assert_eq!(left, 999, "the balance if the key were restored");
 }
 
+/// Withholds ten of a hundred credits, for a replica that was killed and a lease of a Redis that was lost.
+async fn withhold_leasable_credits(connection: &mut PgConnection, key: &IssuedKey) {
+    let sql = "INSERT INTO replicas (id, started_at, seen_at)
+        VALUES ('rep_killed', 1, (SELECT MAX(seen_at) FROM replicas) + 3600000)";
+    sqlx::query(sql).execute(&mut *connection).await.unwrap();
+    let sql =
+        "INSERT INTO purses (key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by,
+            withheld_at) VALUES ($1, 0, 7, 10, 0, 1, 1, 'rep_killed', 1)";
+    sqlx::query(sql).bind(&key.id).execute(&mut *connection).await.unwrap();
+    let sql = "UPDATE keys SET credits = credits - 10 WHERE id = $1";
+    sqlx::query(sql).bind(&key.id).execute(&mut *connection).await.unwrap();
+}
+
+#[tokio::test]
+async fn direct_debit_succeeds_when_the_remaining_balance_cannot_be_read() {
+    let kw = start().await;
+    let key = create_key(&kw, 100).await;
+    let mut connection = postgres(&kw).await;
+    withhold_leasable_credits(&mut connection, &key).await;
+    // Postgres closes all other connections of the server when it commits the debit.
+    let sql = "CREATE FUNCTION close_connections() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            -- A process ends a moment after its signal.
+            PERFORM pg_terminate_backend(pid), pg_sleep(0.02) FROM pg_stat_activity
+                WHERE datname = current_database() AND pid <> pg_backend_pid()
+                    AND application_name = 'keyward';
+            RETURN NULL;
+        END
+        $$;
+        CREATE CONSTRAINT TRIGGER close_connections AFTER UPDATE OF credits ON keys
+            DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION close_connections()";
+    connection.execute(sql).await.unwrap();
+    let connections_max = kw.app.context.settings.database_connections_max;
+    drop(join_all((0..connections_max).map(|_| kw.store().read())).await);
+
+    let reply = kw.verify(&key.key).await;
+
+    assert_eq!(reply.assert_code("VALID")["credits"], 89);
+}
+
 #[tokio::test]
 async fn credits_are_debited_directly_when_leasable_credits_are_withheld() {
     let kw = start().await;
     let limit = json!({ "name": "all", "limit": 30, "duration": 3_600_000, "autoApply": true });
     let key =
         kw.create_key(json!({ "credits": { "remaining": 100 }, "ratelimits": [limit] })).await;
-    // A replica that was killed, and a lease of a Redis that was lost.
-    let sql = "INSERT INTO replicas (id, started_at, seen_at)
-        VALUES ('rep_killed', 1, (SELECT MAX(seen_at) FROM replicas) + 3600000)";
-    postgres(&kw).await.execute(sql).await.unwrap();
-    let sql =
-        "INSERT INTO purses (key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by,
-            withheld_at) VALUES ($1, 0, 7, 10, 0, 1, 1, 'rep_killed', 1)";
     let mut connection = postgres(&kw).await;
-    sqlx::query(sql).bind(&key.id).execute(&mut connection).await.unwrap();
-    let sql = "UPDATE keys SET credits = credits - 10 WHERE id = $1";
-    sqlx::query(sql).bind(&key.id).execute(&mut connection).await.unwrap();
+    withhold_leasable_credits(&mut connection, &key).await;
 
     for spent in 1..=30 {
         let reply = kw.v2("keys.verifyKey", json!({ "key": key.key })).await;

@@ -67,6 +67,10 @@ pub async fn consume(
     if reply.is_admitted && cost > 0 {
         ledger.direct_debits.outdated_accounts.record([key.clone()]);
     }
-    let left = Box::pin(load_balance(&ledger.context, key)).await?;
+    let left = match Box::pin(load_balance(&ledger.context, key)).await {
+        // The outcome is committed: it does not depend on how exactly the remaining balance is known.
+        Err(cause) if cause.is_outage() => Some(account.credits.balance),
+        left => left?,
+    };
     Ok(ConsumeDecision::from_limit_decision(LimitDecision::from_reply(&reply, windows), left))
 }
