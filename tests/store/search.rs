@@ -136,7 +136,36 @@ async fn key_of_a_previous_version_is_found() {
     }
 }
 
+#[tokio::test]
+async fn key_of_a_previous_version_is_found_by_capitals_of_the_locale() {
+    let database = Database::with_locale().await;
+    let store = Store::connect(&database.url, 2).await.unwrap();
+    store.migrate().await.unwrap();
+    let key = key(&store, None).await;
+    let (workspace, api) = (&key.workspace_id, &key.api_id);
+
+    execute_owned(&store, format!(
+        "INSERT INTO keys (id, workspace_id, api_id, hash, start, byte_length, name, owner_id, enabled, created_at)
+        VALUES ('key_old', '{workspace}', '{api}', 'h', 's', 16, 'École', 'USER_1', TRUE, 1)"
+    ))
+    .await;
+
+    assert_eq!(find(&store, workspace, "école", 10).await, Some(ids(&["key_old"])));
+}
+
 on_both_stores! {
+    async fn key_is_found_after_a_change_of_case(store) {
+        let workspace = workspace(&store).await;
+        let api = api(&store, &workspace).await;
+        let mut key = Key { name: Some("école".into()), ..a_key(&workspace, &api) };
+        commit_with(&store, async |tx| tx.insert_key(&key).await).await.unwrap();
+
+        key.name = Some("École".into());
+        commit_with(&store, async |tx| tx.update_key(&key).await).await.unwrap();
+
+        assert_eq!(find(&store, &workspace, "école", 10).await, Some(vec![key.id]));
+    }
+
     async fn key_is_found_by_its_current_texts_until_it_is_deleted(store) {
         let workspace = workspace(&store).await;
         let api = api(&store, &workspace).await;

@@ -176,12 +176,14 @@ impl Writes for Connection {
     }
 
     async fn update_key(&mut self, key: &Key) -> Result<()> {
+        let search = key_search_text(key);
         let sql = "
             UPDATE keys
             SET name = $2, meta = $3, identity_id = $4, owner_id = $5, enabled = $6,
                 expires_at = $7, updated_at = $8, search = $9
-            WHERE id = $1";
-        query(sql)
+            WHERE id = $1
+            RETURNING search";
+        let written: Option<String> = query_scalar(sql)
             .bind(&key.id)
             .bind(&key.name)
             .bind(key.meta.as_ref().map(Meta::as_str))
@@ -190,9 +192,15 @@ impl Writes for Connection {
             .bind(key.is_enabled)
             .bind(key.expires_at)
             .bind(key.updated_at)
-            .bind(key_search_text(key))
-            .execute(self)
+            .bind(&search)
+            .fetch_optional(&mut *self)
             .await?;
+        // A search text that is the same as before, as after a change of case, looks to the trigger for replicas of the
+        // previous version as if it had not been written.
+        if written.is_some_and(|written| written != search) {
+            let sql = "UPDATE keys SET search = $2 WHERE id = $1";
+            query(sql).bind(&key.id).bind(search).execute(self).await?;
+        }
         Ok(())
     }
 

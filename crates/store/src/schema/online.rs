@@ -19,7 +19,7 @@ macro_rules! steps {
     };
 }
 
-pub(super) static MIGRATIONS: [(i64, &str); 11] = [
+pub(super) static MIGRATIONS: [(i64, &str); 12] = [
     (4, steps!("0004_lists")),
     (8, steps!("0008_version_1")),
     (11, steps!("0011_key_lists")),
@@ -31,6 +31,7 @@ pub(super) static MIGRATIONS: [(i64, &str); 11] = [
     (25, steps!("0025_key_search")),
     (27, steps!("0027_audit_filters")),
     (28, steps!("0028_api_names")),
+    (29, steps!("0029_search_collation")),
 ];
 
 /// The number of rows per batch, which takes less than a tenth of a second.

@@ -1,8 +1,9 @@
 //! Rewrites the search texts of a database.
 //!
 //! The first migrations filled them with `lower()`, which converts only the letters A to Z: in SQLite always, and in
-//! Postgres because of the collation of the ids in the same text. What a search matches is converted by the program,
-//! so the program converts the search texts too.
+//! Postgres because of the collation of the ids in the same text. So did a trigger that writes the search texts of keys
+//! for replicas of a previous version. What a search matches is converted by the program, so the program converts the
+//! search texts too.
 
 use std::time::Duration;
 
@@ -42,13 +43,20 @@ const TABLES: [SearchedTable; 9] = [
     ),
     table(20, "roles", "id || '\n' || name || '\n' || COALESCE(description, '')"),
     table(20, "root_keys", "id || '\n' || start || '\n' || COALESCE(name, '')"),
-    // Most keys of some installations have neither.
-    table(25, "keys", "COALESCE(name || '\n' || owner_id, name, owner_id)"),
+    table(25, "keys", KEY_TEXT),
 ];
+/// The tables whose search texts a trigger has written, which only Postgres has.
+const POSTGRES_TABLES: [SearchedTable; 1] = [table(29, "keys", KEY_TEXT)];
 
-/// Returns the tables of a migration: their names and texts.
-fn tables_of(version: i64) -> impl Iterator<Item = (&'static str, &'static str)> {
-    TABLES
+/// The texts of a key. Most keys of some installations have neither.
+const KEY_TEXT: &str = "COALESCE(name || '\n' || owner_id, name, owner_id)";
+
+/// Returns those of the tables that a migration rewrites: their names and texts.
+fn tables_of(
+    version: i64,
+    tables: &'static [SearchedTable],
+) -> impl Iterator<Item = (&'static str, &'static str)> {
+    tables
         .iter()
         .filter(move |table| table.version == version)
         .map(|table| (table.name, table.text))
@@ -81,7 +89,7 @@ pub(super) async fn rewrite_in_sqlite(
     connection: &mut SqliteConnection,
     version: i64,
 ) -> sqlx::Result<()> {
-    for (table, text) in tables_of(version) {
+    for (table, text) in tables_of(version, &TABLES) {
         let mut last_id = String::new();
         loop {
             let query_page = query_as(page_sql(table, text)).bind(&last_id);
@@ -103,7 +111,8 @@ pub(super) async fn rewrite_in_postgres(
     version: i64,
 ) -> sqlx::Result<()> {
     set_lock_timeout(connection, LOCK_TIMEOUT).await?;
-    for (table, text) in tables_of(version) {
+    let tables = tables_of(version, &TABLES).chain(tables_of(version, &POSTGRES_TABLES));
+    for (table, text) in tables {
         let mut log_timer = LogTimer::default();
         let (mut last_id, mut scanned, mut changed) = (String::new(), 0, 0);
         loop {

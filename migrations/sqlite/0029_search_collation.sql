@@ -1,0 +1,1 @@
+-- Only in Postgres does a trigger write search texts of keys: in an embedded server, the program writes all of them.

@@ -1,0 +1,1 @@
+-- Schema 0028 has a new index only.
