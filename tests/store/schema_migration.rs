@@ -214,6 +214,31 @@ async fn migration_does_not_block_others_while_it_waits_for_a_table() {
     assert!(slowest < Duration::from_secs(2), "{slowest:?}");
 }
 
+/// The migration before has built indexes, whose locks block no other client.
+#[tokio::test]
+async fn migration_after_the_build_of_an_index_does_not_block_others() {
+    let database = oldest_schema().await;
+    let mut holder = database.connect().await;
+    migrations().await.run_to(24, &mut holder).await.unwrap();
+    // Migration 26 creates a table that references this one.
+    holder.execute("BEGIN; LOCK TABLE sessions IN ROW EXCLUSIVE MODE").await.unwrap();
+    let store = Store::connect(&database.url, 2).await.unwrap();
+    let migrating = tokio::spawn(async move { store.migrate().await });
+    let mut writer = database.connect().await;
+    let sql = "SELECT EXISTS (SELECT FROM pg_locks
+        WHERE relation = CAST('sessions' AS REGCLASS) AND NOT granted)";
+    while !sqlx::query_scalar::<_, bool>(sql).fetch_one(&mut writer).await.unwrap() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
+    writer.execute("SET statement_timeout = '2s'").await.unwrap();
+    let written = writer.execute("DELETE FROM sessions WHERE FALSE").await;
+    holder.execute("COMMIT").await.unwrap();
+
+    migrating.await.unwrap().unwrap();
+    written.unwrap();
+}
+
 /// From version 17 on, a migration that can block a database in use has a separate form for it.
 #[test]
 fn migration_has_an_online_form_when_it_scans_or_rewrites_a_table() {

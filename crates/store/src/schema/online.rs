@@ -10,7 +10,9 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, query, query_scalar};
 use tokio::time::sleep;
 
-use super::postgres::{is_in_use, run_with_lock_retries, set_lock_timeout, wait_for_lock};
+use super::postgres::{
+    LOCK_TIMEOUT, is_in_use, run_with_lock_retries, set_lock_timeout, wait_for_lock,
+};
 use super::{LogTimer, search_texts};
 
 macro_rules! steps {
@@ -135,6 +137,7 @@ async fn update_in_batches(
 ) -> sqlx::Result<()> {
     let mut log_timer = LogTimer::default();
     let mut changed = 0;
+    set_lock_timeout(connection, LOCK_TIMEOUT).await?;
     loop {
         let (mut from, mut scanned, before) = (String::new(), 0, changed);
         while let Some((until, rows)) = next_page(connection, table, &from).await? {

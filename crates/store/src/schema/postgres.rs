@@ -68,6 +68,8 @@ async fn apply(
     migration: &Migration,
 ) -> Result<(), SchemaError> {
     let mut log_timer = LogTimer::default();
+    // The build of an index, in the migration before, waits for locks without a limit.
+    set_lock_timeout(connection, LOCK_TIMEOUT).await?;
     loop {
         match connection.apply(&plan.table, migration).await {
             Err(MigrateError::ExecuteMigration(e, _)) if is_in_use(&e) => {
