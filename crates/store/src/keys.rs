@@ -20,7 +20,7 @@ pub struct KeyListFilter {
     pub state: &'static str,
     /// The first key of the page. `None` starts with the latest key, or with the oldest one.
     pub start: Option<KeyCursor>,
-    /// Whether the oldest keys are first. Such a list has no end.
+    /// Whether the oldest keys are first.
     pub oldest_first: bool,
     /// The position at which the scan ends. `None` scans all keys.
     pub end: Option<KeyCursor>,

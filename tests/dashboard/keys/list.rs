@@ -95,6 +95,25 @@ on_both_stacks! {
         }
     }
 
+    async fn list_of_all_keys_compares_a_bounded_number_of_keys_of_a_deleted_api(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let (api, deleted, last) = (kw.create_api().await, kw.create_api().await, SEARCH_ROWS_MAX + 2);
+        insert_keys(&kw, &api, 1, 1).await;
+        insert_keys(&kw, &deleted, 2, last - 1).await;
+        insert_keys(&kw, &api, last, last).await;
+        kw.v2("apis.deleteApi", json!({ "apiId": deleted })).await.data();
+
+        for (order, expected) in [("descending", [last, 1]), ("ascending", [1, last])] {
+            let first = owner.get(&workspace_path(&format!("/keys?order={order}"))).await;
+            let second = owner.get(&next_page_path(&first)).await;
+
+            for (page, number) in [first, second].iter().zip(expected) {
+                assert_eq!(listed(&page.text), 1, "{}", page.text);
+                assert!(page.text.contains(&format!("/keys/key_{number}\"")), "{}", page.text);
+            }
+        }
+    }
+
     async fn a_key_is_found_by_its_id_its_name_its_start_and_its_external_id(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let api = kw.create_api().await;

@@ -2,7 +2,8 @@
 //!
 //! The latest keys are compared one by one, which finds a page of what many keys match. What few keys match is found by an
 //! index, among any number of keys. What neither finds, because the text is too short for the index or because many keys
-//! match it, none of them recent, is compared in steps of [`SEARCH_ROWS_MAX`] keys.
+//! match it, none of them recent, is compared in steps of [`SEARCH_ROWS_MAX`] keys. So are all keys of a workspace, of which
+//! those of deleted APIs are not listed.
 
 use foundation::clock::Timestamp;
 use foundation::error::Result;
@@ -19,7 +20,7 @@ use crate::{apis, refill};
 
 /// The maximum number of keys that a search compares for one page; the next page continues after them.
 pub const SEARCH_ROWS_MAX: i64 = 20_000;
-/// The number of the latest keys that are compared before an index is asked.
+/// The number of the first keys, in the order of the list, that are compared before an index is asked.
 const LATEST_ROWS: i64 = 1_000;
 /// The maximum number of keys that an index finds. Of more, a page is found sooner among the latest keys.
 pub const INDEXED_ROWS_MAX: i64 = 2_000;
@@ -100,7 +101,9 @@ async fn find_rows(
     status: Option<KeyStatus>,
 ) -> Result<(Vec<KeySummary>, Option<KeyCursor>)> {
     let workspace = caller.workspace_id();
-    if is_sortable(&filter.search, status) {
+    // An index has exactly the keys of this list. The list of a workspace lacks those of deleted APIs, of which there may be
+    // any number.
+    if is_sortable(&filter.search, status) && filter.api_id.is_some() {
         return Ok((reader.list_workspace_keys(workspace, &filter).await?, None));
     }
     filter.end = reader.find_key_cursor(workspace, &filter, LATEST_ROWS).await?;

@@ -49,17 +49,19 @@ macro_rules! is_searched {
 /// in the opposite order.
 macro_rules! page_where {
     ($list:literal) => {
-        page_where!($list, "<=", "k.created_at DESC, k.id DESC")
+        page_where!($list, "<=", ">", "k.created_at DESC, k.id DESC")
     };
     (oldest first: $list:literal) => {
-        page_where!($list, ">=", "k.created_at, k.id")
+        page_where!($list, ">=", "<", "k.created_at, k.id")
     };
-    ($list:literal, $from:literal, $order:literal) => {
+    ($list:literal, $from:literal, $until:literal, $order:literal) => {
         concat!(
             key_summaries_where!(concat!(
                 "k.workspace_id = $1 AND (k.created_at, k.id) ",
                 $from,
-                " ($2, $3) AND (k.created_at, k.id) > ($13, $14)"
+                " ($2, $3) AND (k.created_at, k.id) ",
+                $until,
+                " ($13, $14)"
             )),
             " AND ",
             is_in_state!(),
@@ -77,12 +79,22 @@ macro_rules! page_where {
 /// Selects a cursor. Reads only an index.
 macro_rules! cursor_where {
     ($list:literal) => {
+        cursor_where!($list, "<=", "created_at DESC, id DESC")
+    };
+    (oldest first: $list:literal) => {
+        cursor_where!($list, ">=", "created_at, id")
+    };
+    ($list:literal, $from:literal, $order:literal) => {
         concat!(
             "SELECT created_at, id
             FROM keys
-            WHERE workspace_id = $1 AND deleted_at IS NULL AND (created_at, id) <= ($2, $3) AND ",
+            WHERE workspace_id = $1 AND deleted_at IS NULL AND (created_at, id) ",
+            $from,
+            " ($2, $3) AND ",
             $list,
-            " ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET $4"
+            " ORDER BY ",
+            $order,
+            " LIMIT 1 OFFSET $4"
         )
     };
 }
@@ -107,11 +119,21 @@ const LAST_CHAR: char = char::MAX;
 
 /// Returns the cursor at which a page begins.
 fn start_cursor(filter: &KeyListFilter) -> KeyCursor {
-    filter.start.clone().unwrap_or_else(|| match filter.oldest_first {
+    filter.start.clone().unwrap_or_else(|| outer_cursor(filter.oldest_first))
+}
+
+/// Returns the cursor before which a page ends.
+fn end_cursor(filter: &KeyListFilter) -> KeyCursor {
+    filter.end.clone().unwrap_or_else(|| outer_cursor(!filter.oldest_first))
+}
+
+/// Returns a cursor before the oldest key, or after the latest one.
+fn outer_cursor(is_oldest: bool) -> KeyCursor {
+    match is_oldest {
         true => (Timestamp(i64::MIN), KeyId::from("")),
         // Sorts after every character of an id.
         false => (Timestamp(i64::MAX), KeyId::from("~")),
-    })
+    }
 }
 
 /// Binds the parameters `$1` to `$12`: those of the start, the state, the search and the API of a list.
@@ -160,8 +182,7 @@ impl KeyReads for Connection {
                 page_where!(oldest first: "NOT k.enabled AND k.api_id = $12")
             }
         };
-        let end = (Timestamp(i64::MIN), KeyId::from(""));
-        let (until, until_id) = filter.end.as_ref().unwrap_or(&end);
+        let (until, until_id) = end_cursor(filter);
         let query = bind_filter(query_as(sql), workspace, filter).bind(until).bind(until_id);
         Ok(query.fetch_all(self).await?)
     }
@@ -172,11 +193,17 @@ impl KeyReads for Connection {
         filter: &KeyListFilter,
         offset: i64,
     ) -> Result<Option<KeyCursor>> {
-        let sql = match (is_disabled_only(filter), &filter.api_id) {
-            (false, None) => cursor_where!("$5 = ''"),
-            (false, Some(_)) => cursor_where!("api_id = $5"),
-            (true, None) => cursor_where!("NOT enabled AND $5 = ''"),
-            (true, Some(_)) => cursor_where!("NOT enabled AND api_id = $5"),
+        let sql = match (filter.oldest_first, is_disabled_only(filter), &filter.api_id) {
+            (false, false, None) => cursor_where!("$5 = ''"),
+            (false, false, Some(_)) => cursor_where!("api_id = $5"),
+            (false, true, None) => cursor_where!("NOT enabled AND $5 = ''"),
+            (false, true, Some(_)) => cursor_where!("NOT enabled AND api_id = $5"),
+            (true, false, None) => cursor_where!(oldest first: "$5 = ''"),
+            (true, false, Some(_)) => cursor_where!(oldest first: "api_id = $5"),
+            (true, true, None) => cursor_where!(oldest first: "NOT enabled AND $5 = ''"),
+            (true, true, Some(_)) => {
+                cursor_where!(oldest first: "NOT enabled AND api_id = $5")
+            }
         };
         let (at, id) = start_cursor(filter);
         let api = filter.api_id.as_ref().map_or("", ApiId::as_str);
