@@ -188,7 +188,8 @@ pub trait Operation: DeserializeOwned + JsonSchema + Send + 'static {
     const BODY_DEPTH_MAX: usize = DEPTH_MAX;
     /// The maximum time that the operation may take.
     const TIMEOUT: Duration = Duration::from_secs(10);
-    /// Whether errors are sent as `application/problem+json`, which the official clients expect of some operations.
+    /// Whether all errors are sent as `application/problem+json`, which the official clients expect of some operations.
+    /// Those with the status 429 always are.
     const USES_PROBLEM_JSON: bool = false;
     /// The error statuses that are specific to this operation, and their reasons.
     const ERRORS: &'static [(u16, &'static str)] = &[];

@@ -145,7 +145,7 @@ pub async fn handle_request<V: Version>(
                 "{name} failed: {error}"
             );
         }
-        let media_type = if operation.uses_problem_json {
+        let media_type = if operation.uses_problem_json || error.code().status() == 429 {
             reply::PROBLEM_JSON_MEDIA_TYPE
         } else {
             reply::JSON_MEDIA_TYPE

@@ -169,7 +169,9 @@ on_every_event_store! {
         let query = "SELECT key_id FROM key_verifications_v1";
 
         ask(&kw, query).await.data();
-        ask(&kw, query).await.assert_error(429, "query_quota_exceeded");
+        let rejected = ask(&kw, query).await;
+        rejected.assert_error(429, "query_quota_exceeded");
+        assert_eq!(rejected.headers["content-type"], "application/problem+json");
         kw.clock.advance_ms(3_600_000);
         ask(&kw, query).await.data();
     }
