@@ -70,7 +70,7 @@ on_both_stacks! {
         let deleted = kw.create_key(json!({})).await;
         kw.v1("keys.deleteKey", json!({ "keyId": deleted.id })).await.v1_body();
 
-        for key in [&deleted.key, &kw.root_key, "prod_neverIssued"] {
+        for key in [&deleted.key, &kw.root_key, "prod_neverIssued", &*"k".repeat(513), &*"k".repeat(1_000_000)] {
             let reply = whoami(&kw, key).await;
             reply.assert_v1_error(404, "NOT_FOUND");
             assert!(!reply.text.contains(key), "{}", reply.text);

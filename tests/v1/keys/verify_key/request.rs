@@ -51,6 +51,12 @@ on_both_stacks! {
         kw.verify_v1("x", json!({})).await.assert_v1_code("NOT_FOUND");
     }
 
+    async fn verify_returns_not_found_when_key_is_longer_than_any_key(kw) {
+        for length in [512, 513, 65_000] {
+            kw.verify_v1(&"k".repeat(length), json!({})).await.assert_v1_code("NOT_FOUND");
+        }
+    }
+
     async fn ten_tags_of_128_characters_are_taken_and_no_more(kw) {
         let key = issued(&kw, json!({ "remaining": 9 })).await;
         let tags =

@@ -17,6 +17,9 @@ use crate::reply::Reply;
 use crate::schemas::{UnsignedInt, into_strings};
 use crate::v1::schemas::{DEFAULT_LIMIT_NAME, IdOrName, KeyIdentity};
 
+/// The maximum size of the body. A key has no other bound: one that is too long to exist is not found.
+const BODY_BYTES: usize = 64 * 1024;
+
 /// Verify a key.
 ///
 /// Returns whether the key is valid, and the key details that this server exposes. The checks run in this order: the
@@ -27,7 +30,7 @@ use crate::v1::schemas::{DEFAULT_LIMIT_NAME, IdOrName, KeyIdentity};
 #[serde(rename_all = "camelCase")]
 pub struct VerifyKey {
     /// The complete key.
-    pub key: Text<1, 512, AnyChar>,
+    pub key: Text<1, BODY_BYTES, AnyChar>,
     /// The API that the key must belong to. Default: any.
     #[serde(default)]
     pub api_id: Optional<Text<0, 512, AnyChar>>,
@@ -91,7 +94,7 @@ pub struct Limit {
 impl Operation for VerifyKey {
     const NAME: &'static str = "keys.verifyKey";
     const ACCESS: AccessRule = AccessRule::NoRootKey;
-    const BODY_MAX_BYTES: usize = 64 * 1024;
+    const BODY_MAX_BYTES: usize = BODY_BYTES;
     type Reply = VerifyKeyReply;
 
     fn example() -> Value {

@@ -6,6 +6,9 @@ use crate::bounds::AnyChar;
 use crate::prelude::*;
 use crate::schemas::non_empty_meta;
 
+/// The maximum size of the body. A key has no other bound: one that is too long to exist is not found.
+const BODY_BYTES: usize = 1024 * 1024;
+
 /// Identify a key.
 ///
 /// Returns the key that the plaintext belongs to. Nothing is checked or spent.
@@ -13,7 +16,7 @@ use crate::schemas::non_empty_meta;
 #[serde(rename_all = "camelCase")]
 pub struct Whoami {
     /// The complete key.
-    pub key: Text<1, 512, AnyChar>,
+    pub key: Text<1, BODY_BYTES, AnyChar>,
 }
 
 /// The details of a key.
@@ -48,6 +51,7 @@ struct WhoamiIdentity {
 impl Operation for Whoami {
     const NAME: &'static str = "keys.whoami";
     const ACCESS: AccessRule = AccessRule::HiddenUnlessPermitted(&[Action::ReadKey]);
+    const BODY_MAX_BYTES: usize = BODY_BYTES;
     type Reply = WhoamiReply;
 
     fn example() -> Value {
