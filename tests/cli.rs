@@ -361,17 +361,21 @@ fn reply_is_received_when_unneeded_body_was_sent_completely() {
     let mut command = embedded(data.path());
     command.env("KEYWARD_ROOT_KEY", ROOT_KEY);
     let server = Server::start(command);
-    let head = |root_key: &str, length: &str| {
-        format!(
-            "POST /v2/apis.createApi HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
-            Authorization: Bearer {root_key}\r\nContent-Type: application/json\r\n{length}\r\n"
-        )
-    };
     let body = " ".repeat(8 * 1024 * 1024);
 
-    for (root_key, due) in [(ROOT_KEY, 413), ("nobody", 401)] {
-        let announced = head(root_key, &format!("Content-Length: {}\r\n", body.len())) + &body;
-        let in_pieces = head(root_key, "Transfer-Encoding: chunked\r\n")
+    for (root_key, media_type, due) in [
+        (ROOT_KEY, "application/json", 413),
+        (ROOT_KEY, "text/plain", 400),
+        ("nobody", "application/json", 401),
+    ] {
+        let head = |length: &str| {
+            format!(
+                "POST /v2/apis.createApi HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+                Authorization: Bearer {root_key}\r\nContent-Type: {media_type}\r\n{length}\r\n"
+            )
+        };
+        let announced = head(&format!("Content-Length: {}\r\n", body.len())) + &body;
+        let in_pieces = head("Transfer-Encoding: chunked\r\n")
             + &format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
         for request in [announced, in_pieces] {
             let (status, answer) = exchange(server.address, request.as_bytes()).unwrap();

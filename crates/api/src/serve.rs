@@ -188,7 +188,10 @@ async fn run_operation<V: Version>(
             head.uri.query().unwrap_or_default(),
         ),
         HttpMethod::Post => {
-            require_media_type(&head.headers, V::BODY_ENCODING)?;
+            if let Err(error) = require_media_type(&head.headers, V::BODY_ENCODING) {
+                discard_body(body).await;
+                return Err(error);
+            }
             let body = read(body, operation.body_max_bytes).await?;
             match V::BODY_ENCODING {
                 BodyEncoding::Json => body,
