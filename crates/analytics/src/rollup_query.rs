@@ -82,12 +82,21 @@ pub async fn list_groups(
     apis: &[ApiId],
     query: &RollupQuery,
 ) -> Result<Vec<RollupGroup>> {
+    groups_from_rows(list_rows(analytics, workspace, apis, query).await?, query)
+}
+
+async fn list_rows(
+    analytics: &Analytics,
+    workspace: &WorkspaceId,
+    apis: &[ApiId],
+    query: &RollupQuery,
+) -> Result<Vec<RollupRow>> {
     let filter = query.to_filter(analytics, workspace, apis);
     let rows = analytics.event_store.read().await?.list_verification_rollups(&filter).await?;
-    if rows.len() > GROUPS_MAX {
-        return Err(too_many_groups());
+    match rows.len() <= GROUPS_MAX {
+        true => Ok(rows),
+        false => Err(too_many_groups()),
     }
-    Ok(groups_from_rows(rows, query))
 }
 
 /// Returns the groups of a query that groups by nothing but time, like [`list_groups`], each with its latencies.
@@ -112,7 +121,7 @@ pub async fn list_with_latencies(
         let latencies = latencies.remove(&group.time).unwrap_or_default();
         (group, latencies)
     };
-    Ok(groups_from_rows(rows, &query).into_iter().map(with_latencies).collect())
+    Ok(groups_from_rows(rows, &query)?.into_iter().map(with_latencies).collect())
 }
 
 /// Returns the number of verifications that the query selects by region, the region with the most first.
@@ -202,15 +211,23 @@ pub async fn list_days_of_keys(
         unit: Some(RollupUnit::Day),
         ..RollupQuery::default()
     };
-    let mut groups = list_groups(analytics, workspace, apis, &query).await?;
-    groups.retain(|group| group.counts != OutcomeCounts::default());
-    Ok(groups)
+    let rows = list_rows(analytics, workspace, apis, &query).await?;
+    let mut days = to_groups(rows, &query);
+    sort_groups(&mut days, &query);
+    Ok(days)
 }
 
 /// Returns the groups of a query, including those without verifications, in its order.
-fn groups_from_rows(rows: Vec<RollupRow>, query: &RollupQuery) -> Vec<RollupGroup> {
-    let mut groups: Vec<RollupGroup> = rows
-        .into_iter()
+fn groups_from_rows(rows: Vec<RollupRow>, query: &RollupQuery) -> Result<Vec<RollupGroup>> {
+    let mut groups = to_groups(rows, query);
+    add_empty_groups(&mut groups, query)?;
+    sort_groups(&mut groups, query);
+    groups.truncate(query.limit.unwrap_or(usize::MAX));
+    Ok(groups)
+}
+
+fn to_groups(rows: Vec<RollupRow>, query: &RollupQuery) -> Vec<RollupGroup> {
+    rows.into_iter()
         .map(|row| RollupGroup {
             time: row.time,
             key_id: row.key_id,
@@ -225,15 +242,12 @@ fn groups_from_rows(rows: Vec<RollupRow>, query: &RollupQuery) -> Vec<RollupGrou
             spent_credits: row.spent_credits,
             counts: row.counts,
         })
-        .collect();
-    add_empty_groups(&mut groups, query);
-    sort_groups(&mut groups, query);
-    groups.truncate(query.limit.unwrap_or(usize::MAX));
-    groups
+        .collect()
 }
 
-/// Adds the groups without verifications: the missing units of time, or the only group of a query without grouping.
-fn add_empty_groups(groups: &mut Vec<RollupGroup>, query: &RollupQuery) {
+/// Adds the groups without verifications: the missing units of time, or the only group of a query without grouping. Of a query
+/// with a limit, only those are added that can be among its first groups.
+fn add_empty_groups(groups: &mut Vec<RollupGroup>, query: &RollupQuery) -> Result<()> {
     let empty_group = |time| RollupGroup {
         time,
         key_id: String::new(),
@@ -247,16 +261,35 @@ fn add_empty_groups(groups: &mut Vec<RollupGroup>, query: &RollupQuery) {
         if groups.is_empty() && query.grouping == RollupGrouping::default() {
             groups.push(empty_group(Timestamp(0)));
         }
-        return;
+        return Ok(());
     };
     let present: HashSet<Timestamp> = groups.iter().map(|group| group.time).collect();
-    let end = unit.start_of(query.to_time);
-    let slices = std::iter::successors(Some(unit.start_of(query.from_time)), |at| {
-        Some(unit.start_of_next(*at))
+    let mut empty = list_slices(unit, query).filter(|at| !present.contains(at)).map(empty_group);
+    if let Some(limit) = query.limit.filter(|limit| *limit <= GROUPS_MAX) {
+        groups.extend(empty.take(limit));
+        return Ok(());
+    }
+    let room = GROUPS_MAX - groups.len();
+    groups.extend(empty.by_ref().take(room));
+    match empty.next() {
+        None => Ok(()),
+        Some(_) => Err(too_many_groups()),
+    }
+}
+
+/// Returns the starts of the units of time that are in the result whether they have verifications or not. Those that the query
+/// sorts first are first.
+fn list_slices(unit: RollupUnit, query: &RollupQuery) -> impl Iterator<Item = Timestamp> {
+    let period = unit.start_of(query.from_time)..unit.start_of(query.to_time);
+    // Groups of equal counts are in ascending order of time.
+    let is_latest_first =
+        query.is_descending && query.order.unwrap_or(RollupOrder::Time) == RollupOrder::Time;
+    let previous = move |at: Timestamp| unit.start_of(at.plus_ms(-1));
+    let first = if is_latest_first { previous(period.end) } else { period.start };
+    let slices = std::iter::successors(Some(first), move |at| {
+        Some(if is_latest_first { previous(*at) } else { unit.start_of_next(*at) })
     });
-    let empty = slices.take_while(|at| *at < end).filter(|at| !present.contains(at));
-    let room = GROUPS_MAX.saturating_sub(present.len());
-    groups.extend(empty.take(room).map(empty_group));
+    slices.take_while(move |at| period.contains(at))
 }
 
 fn sort_groups(groups: &mut [RollupGroup], query: &RollupQuery) {

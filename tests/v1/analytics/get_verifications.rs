@@ -126,6 +126,25 @@ on_every_event_store! {
         assert_eq!(get(&kw, &query).await.v1_body().as_array().unwrap().len(), 30);
     }
 
+    async fn get_verifications_fills_slices_at_the_requested_end(kw) {
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.write_events().await;
+        let end = NOON.0 + HOUR;
+        let slices = async |order: &str| -> Vec<(Value, Value)> {
+            let reply = get(&kw, &format!("apiId={api}&start=0&end={end}&groupBy=hour&{order}")).await;
+            let rows = reply.v1_body().as_array().unwrap().iter();
+            rows.map(|row| (row["time"].clone(), row["total"].clone())).collect()
+        };
+        let last_day: Vec<_> =
+            (0..24).map(|hour| (json!(NOON.0 - hour * HOUR), json!(i64::from(hour == 0)))).collect();
+
+        assert_eq!(slices("order=desc&limit=24").await, last_day);
+        assert_eq!(slices("orderBy=time&limit=2").await, [(json!(0), json!(0)), (json!(HOUR), json!(0))]);
+        assert_eq!(slices("orderBy=total&order=desc&limit=2").await, [last_day[0].clone(), (json!(0), json!(0))]);
+    }
+
     async fn keys_and_identities_are_told_for_themselves(kw) {
         let api = kw.create_api().await;
         let ann = kw.create_key_in(&api, json!({ "externalId": "ann" })).await;
@@ -245,6 +264,21 @@ on_every_event_store! {
 }
 
 on_both_stacks! {
+    async fn get_verifications_returns_400_when_too_many_slices_are_empty(kw) {
+        let api = kw.create_api().await;
+        kw.write_events().await;
+        let ask = async |hours: i64, limit: &str| {
+            get(&kw, &format!("apiId={api}&start=0&end={}&groupBy=hour{limit}", hours * HOUR)).await
+        };
+        let (all, first) = (ask(100_000, "").await, ask(100_001, "&limit=1").await);
+
+        assert_eq!(all.v1_body().as_array().unwrap().len(), 100_000);
+        assert_eq!(first.v1_body().as_array().unwrap().len(), 1);
+        for limit in ["", "&limit=100001"] {
+            ask(100_001, limit).await.assert_v1_error_about(400, "BAD_REQUEST", &["more than 100000 rows"]);
+        }
+    }
+
     async fn tags_of_more_than_32_mib_are_not_loaded(kw) {
         let api = kw.create_api().await;
         let key = kw.create_key_in(&api, json!({})).await;

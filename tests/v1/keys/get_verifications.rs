@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
-use crate::on_every_event_store;
 use crate::support::{Keyward, NOON, Reply};
+use crate::{on_both_stacks, on_every_event_store};
 
 const HOUR: i64 = 3_600_000;
 const MIDNIGHT: i64 = NOON.0 - 12 * HOUR;
@@ -92,5 +92,17 @@ on_every_event_store! {
 
         ask("ownerId=bob").await.v1_body();
         ask("ownerId=ann").await.assert_v1_error(403, "INSUFFICIENT_PERMISSIONS");
+    }
+}
+
+on_both_stacks! {
+    async fn get_verifications_omits_empty_days_of_a_long_period(kw) {
+        let key = kw.create_key(json!({})).await;
+        kw.verify(&key.key).await.assert_code("VALID");
+        kw.write_events().await;
+
+        let reply = get(&kw, &format!("keyId={}&start=0&end=9000000000000", key.id)).await;
+
+        assert_eq!(reply.v1_body(), &json!({ "verifications": [day(MIDNIGHT, 1, 0, 0)] }));
     }
 }
