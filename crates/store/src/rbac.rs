@@ -14,7 +14,8 @@ pub trait RbacReads: Send {
     async fn find_permission(
         &mut self,
         workspace: &WorkspaceId,
-        id_or_slug: &str,
+        id: &str,
+        slug: &str,
     ) -> Result<Option<Permission>>;
     /// Returns a page of the permissions of a workspace.
     async fn list_permissions(
@@ -26,7 +27,8 @@ pub trait RbacReads: Send {
     async fn find_role(
         &mut self,
         workspace: &WorkspaceId,
-        id_or_name: &str,
+        id: &str,
+        name: &str,
     ) -> Result<Option<Role>>;
     /// Returns a page of the roles of a workspace.
     async fn list_roles(

@@ -34,6 +34,21 @@ on_both_stacks! {
         assert_eq!(kw.count_rows("permissions").await, 1);
     }
 
+    async fn only_its_id_names_it(kw) {
+        let id = create(&kw, json!({ "name": "docs.read" })).await.v1_body()["permissionId"].clone();
+        let delete = async |id: &Value| kw.v1("permissions.deletePermission", json!({ "permissionId": id })).await;
+
+        let got = kw.v1_get("permissions.getPermission", "permissionId=docs.read").await;
+        let deleted = delete(&json!("docs.read")).await;
+
+        for reply in [got, deleted] {
+            reply.assert_v1_error_about(404, "NOT_FOUND", &["docs.read"]);
+        }
+        assert_eq!(kw.count_rows("permissions").await, 1);
+        delete(&id).await.v1_body();
+        assert_eq!(kw.count_rows("permissions").await, 0);
+    }
+
     async fn names_have_letters_digits_and_four_marks(kw) {
         for name in ["docs.*", "docs read", "döcs", "docs/read"] {
             let as_name = create(&kw, json!({ "name": name })).await;

@@ -23,6 +23,21 @@ on_both_stacks! {
         verified.assert_v1_code("VALID").assert_has(json!({ "roles": ["editor"], "permissions": [] }));
     }
 
+    async fn only_its_id_names_it(kw) {
+        let id = create(&kw, json!({ "name": "editor" })).await.v1_body()["roleId"].clone();
+        let delete = async |id: &Value| kw.v1("permissions.deleteRole", json!({ "roleId": id })).await;
+
+        let got = kw.v1_get("permissions.getRole", "roleId=editor").await;
+        let deleted = delete(&json!("editor")).await;
+
+        for reply in [got, deleted] {
+            reply.assert_v1_error_about(404, "NOT_FOUND", &["editor"]);
+        }
+        assert_eq!(kw.count_rows("roles").await, 1);
+        delete(&id).await.v1_body();
+        assert_eq!(kw.count_rows("roles").await, 0);
+    }
+
     async fn its_name_may_have_any_characters(kw) {
         let name = "Chefredakteur:in 'Süd' 🖋 *";
         let made = create(&kw, json!({ "name": name })).await;

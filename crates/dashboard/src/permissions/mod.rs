@@ -13,7 +13,7 @@ use domain::bounds::{DESCRIPTION_MAX, PERMISSION_NAME_MAX, SLUG_MAX};
 use domain::page::COUNT_MAX;
 use domain::page::Paging;
 use domain::permission::Action;
-use domain::rbac::{self, NewPermission};
+use domain::rbac::{self, NewPermission, RbacRef};
 use foundation::error::Error;
 use foundation::id::PermissionId;
 use foundation::model::{AllowedChars, Permission};
@@ -153,7 +153,8 @@ fn read_description(fields: &mut FieldReader, form: &Form) -> Option<String> {
 
 /// Loads a permission by its id or slug.
 async fn load(request: &WorkspaceRequest, named: &str) -> Result<Permission, Error> {
-    rbac::get_permission(&request.page_request.app.context, &request.caller, named).await
+    let reference = RbacRef::IdOrName(named);
+    rbac::get_permission(&request.page_request.app.context, &request.caller, reference).await
 }
 
 async fn show(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> PageResult {
@@ -213,6 +214,6 @@ async fn confirm_delete(
 
 async fn delete(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> PageResult {
     let context = &request.page_request.app.context;
-    rbac::delete_permission(context, &request.caller, &named).await?;
+    rbac::delete_permission(context, &request.caller, RbacRef::IdOrName(&named)).await?;
     redirect_to(&request.workspace_path("/permissions?notice=permission-deleted"))
 }

@@ -7,7 +7,7 @@ use axum::routing::get;
 use domain::bounds::ROLE_NAME_MAX;
 use domain::page::COUNT_MAX;
 use domain::permission::Action;
-use domain::rbac::{self, NewRole};
+use domain::rbac::{self, NewRole, RbacRef};
 use foundation::error::Error;
 use foundation::id::RoleId;
 use foundation::model::{AllowedChars, Role, RoleSummary, RoleWithPermissionCount};
@@ -122,7 +122,8 @@ async fn list(request: WorkspaceRequest) -> PageResult {
 
 /// Loads a role by its id or name.
 pub async fn load(request: &WorkspaceRequest, named: &str) -> Result<Role, Error> {
-    rbac::get_role(&request.page_request.app.context, &request.caller, named).await
+    let reference = RbacRef::IdOrName(named);
+    rbac::get_role(&request.page_request.app.context, &request.caller, reference).await
 }
 
 async fn show(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> PageResult {
@@ -289,6 +290,7 @@ async fn confirm_delete(
 }
 
 async fn delete(request: WorkspaceRequest, Path((_, named)): Path<(String, String)>) -> PageResult {
-    rbac::delete_role(&request.page_request.app.context, &request.caller, &named).await?;
+    let context = &request.page_request.app.context;
+    rbac::delete_role(context, &request.caller, RbacRef::IdOrName(&named)).await?;
     redirect_to(&request.workspace_path("/roles?notice=role-deleted"))
 }

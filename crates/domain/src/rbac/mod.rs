@@ -37,6 +37,28 @@ use crate::audit::{AuditBatch, AuditEvent, FieldChanges, Target};
 use crate::caller::Caller;
 use crate::names;
 
+/// A reference to a permission or role in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RbacRef<'a> {
+    Id(&'a str),
+    /// An id or, if nothing has this id, the slug of a permission or the name of a role.
+    IdOrName(&'a str),
+}
+
+impl<'a> RbacRef<'a> {
+    /// Returns the id, and the slug or name, to search for. The empty string matches nothing: no slug and no name is empty.
+    fn to_id_and_name(self) -> (&'a str, &'a str) {
+        match self {
+            Self::Id(id) => (id, ""),
+            Self::IdOrName(text) => (text, text),
+        }
+    }
+
+    fn text(self) -> &'a str {
+        self.to_id_and_name().0
+    }
+}
+
 /// Returns the permissions with these slugs and creates missing ones without checking the root key. Otherwise like
 /// [`ensure_permissions`].
 pub async fn create_missing_permissions(

@@ -6,7 +6,7 @@ use foundation::model::Permission;
 use store::freshness;
 
 use super::snapshot::PermissionSnapshot;
-use super::{insert_permissions, permission_target};
+use super::{RbacRef, insert_permissions, permission_target};
 use crate::audit::{AuditBatch, AuditEvent, FieldChanges};
 use crate::caller::Caller;
 use crate::context::Context;
@@ -50,11 +50,21 @@ pub async fn create_permission(
     Ok(permission.id)
 }
 
-/// Returns the permission with this id or, if there is none, with this slug.
-pub async fn get_permission(context: &Context, caller: &Caller, named: &str) -> Result<Permission> {
+/// Returns a permission.
+pub async fn get_permission(
+    context: &Context,
+    caller: &Caller,
+    reference: RbacRef<'_>,
+) -> Result<Permission> {
     caller.require(Action::ReadPermission)?;
-    let found = context.store.read().await?.find_permission(caller.workspace_id(), named).await?;
-    found.ok_or_else(|| Error::not_found(ResourceRef::Permission(named.to_owned())))
+    let (id, slug) = reference.to_id_and_name();
+    let found =
+        context.store.read().await?.find_permission(caller.workspace_id(), id, slug).await?;
+    found.ok_or_else(|| not_found_error(reference))
+}
+
+fn not_found_error(reference: RbacRef<'_>) -> Error {
+    Error::not_found(ResourceRef::Permission(reference.text().to_owned()))
 }
 
 /// Lists a page of permissions by id or by slug.
@@ -70,15 +80,20 @@ pub async fn list_permissions(
     Ok(Page::in_order(rows, paging, |row| &row.id, |row| &row.slug))
 }
 
-/// Deletes a permission by its id or slug and removes it from every key and role.
-pub async fn delete_permission(context: &Context, caller: &Caller, named: &str) -> Result<()> {
+/// Deletes a permission and removes it from every key and role.
+pub async fn delete_permission(
+    context: &Context,
+    caller: &Caller,
+    reference: RbacRef<'_>,
+) -> Result<()> {
     caller.require(Action::DeletePermission)?;
     let now = context.clock.now();
 
     let mut tx = context.store.begin().await?;
-    let not_found = || Error::not_found(ResourceRef::Permission(named.to_owned()));
+    let not_found = || not_found_error(reference);
+    let (id, slug) = reference.to_id_and_name();
     let permission =
-        tx.find_permission(caller.workspace_id(), named).await?.ok_or_else(not_found)?;
+        tx.find_permission(caller.workspace_id(), id, slug).await?.ok_or_else(not_found)?;
     // What a restored permission is added to is what had it when it was deleted.
     tx.lock_permission(&permission.id).await?;
     let (keys, roles) = tx.list_permission_holders(&permission.id).await?;

@@ -6,7 +6,7 @@ use foundation::model::{Permission, Role, RoleSummary};
 use store::freshness;
 
 use super::snapshot::RoleSnapshot;
-use super::{difference, ensure_permissions, permission_target, role_target};
+use super::{RbacRef, difference, ensure_permissions, permission_target, role_target};
 use crate::audit::{AuditBatch, AuditEvent, FieldChanges, SnapshotFields, parse_field};
 use crate::bounds::{DESCRIPTION_MAX, ROLE_NAME_MAX};
 use crate::caller::Caller;
@@ -55,11 +55,16 @@ pub async fn create_role(context: &Context, caller: &Caller, new: NewRole) -> Re
     Ok(role.id)
 }
 
-/// Returns the role with this id or, if there is none, with this name.
-pub async fn get_role(context: &Context, caller: &Caller, named: &str) -> Result<Role> {
+/// Returns a role.
+pub async fn get_role(context: &Context, caller: &Caller, reference: RbacRef<'_>) -> Result<Role> {
     caller.require(Action::ReadRole)?;
-    let found = context.store.read().await?.find_role(caller.workspace_id(), named).await?;
-    found.ok_or_else(|| Error::not_found(ResourceRef::Role(named.to_owned())))
+    let (id, name) = reference.to_id_and_name();
+    let found = context.store.read().await?.find_role(caller.workspace_id(), id, name).await?;
+    found.ok_or_else(|| not_found_error(reference))
+}
+
+fn not_found_error(reference: RbacRef<'_>) -> Error {
+    Error::not_found(ResourceRef::Role(reference.text().to_owned()))
 }
 
 /// Lists a page of roles with their permissions, by id or by name. It ends early when they have too many bytes.
@@ -86,14 +91,15 @@ pub async fn list_role_summaries(
     Ok(Page::in_order(rows, paging, |row| &row.id, |row| &row.name))
 }
 
-/// Deletes a role by its id or name and removes it from every key.
-pub async fn delete_role(context: &Context, caller: &Caller, named: &str) -> Result<()> {
+/// Deletes a role and removes it from every key.
+pub async fn delete_role(context: &Context, caller: &Caller, reference: RbacRef<'_>) -> Result<()> {
     caller.require(Action::DeleteRole)?;
     let now = context.clock.now();
 
     let mut tx = context.store.begin().await?;
-    let not_found = || Error::not_found(ResourceRef::Role(named.to_owned()));
-    let found = tx.find_role(caller.workspace_id(), named).await?.ok_or_else(not_found)?;
+    let not_found = || not_found_error(reference);
+    let (id, name) = reference.to_id_and_name();
+    let found = tx.find_role(caller.workspace_id(), id, name).await?.ok_or_else(not_found)?;
     // What a restored role has is what it had when it was deleted.
     let role = tx.lock_role(caller.workspace_id(), &found.id).await?.ok_or_else(not_found)?;
     let keys = tx.list_role_holders(&role.id).await?;

@@ -23,7 +23,7 @@ use crate::keys::{
     self, Assignment, AssignmentAccess, AssignmentChange, CreditsUpdate, Deletion, UpdatedAtPolicy,
 };
 use crate::ratelimits::{OverrideSnapshot, namespaces, overrides};
-use crate::rbac::{self, MissingPolicy, RoleChange, Selector, SelectorValue};
+use crate::rbac::{self, MissingPolicy, RbacRef, RoleChange, Selector, SelectorValue};
 use crate::{apis, gateways, root_keys, users, workspaces};
 
 /// Undoes an entry and returns the action that was applied. Fails with [`Refusal::AlreadyUndone`] if another caller has
@@ -94,7 +94,7 @@ async fn apply_undo(
             change_assignment::<Role>(keys, caller, key, change, id.as_str()).await
         }
         UndoAction::DeletePermission(id) => {
-            rbac::delete_permission(&keys.context, caller, id.as_str()).await
+            rbac::delete_permission(&keys.context, caller, RbacRef::Id(id.as_str())).await
         }
         UndoAction::RestorePermission(id) => {
             rbac::restore_permission(&keys.context, caller, id, before).await
@@ -103,7 +103,9 @@ async fn apply_undo(
             let change = RoleChange::change_from_snapshot(&parse_fields(before)?)?;
             rbac::update_role(&keys.context, caller, id, change).await.map(drop)
         }
-        UndoAction::DeleteRole(id) => rbac::delete_role(&keys.context, caller, id.as_str()).await,
+        UndoAction::DeleteRole(id) => {
+            rbac::delete_role(&keys.context, caller, RbacRef::Id(id.as_str())).await
+        }
         UndoAction::RestoreRole(id) => rbac::restore_role(&keys.context, caller, id, before).await,
         UndoAction::AddPermissionToRole(role, slug) => {
             let with = |mut slugs: Vec<String>| {

@@ -101,11 +101,15 @@ impl RbacReads for Connection {
     async fn find_permission(
         &mut self,
         workspace: &WorkspaceId,
-        id_or_slug: &str,
+        id: &str,
+        slug: &str,
     ) -> Result<Option<Permission>> {
-        let sql = permissions_where!("(id = $2 OR slug = $2) ORDER BY id = $2 DESC LIMIT 1");
-        fetch_optional_as::<PermissionRow, _>(self, query_as(sql).bind(workspace).bind(id_or_slug))
-            .await
+        let sql = permissions_where!("(id = $2 OR slug = $3) ORDER BY id = $2 DESC LIMIT 1");
+        fetch_optional_as::<PermissionRow, _>(
+            self,
+            query_as(sql).bind(workspace).bind(id).bind(slug),
+        )
+        .await
     }
 
     async fn list_permissions(
@@ -128,10 +132,12 @@ impl RbacReads for Connection {
     async fn find_role(
         &mut self,
         workspace: &WorkspaceId,
-        id_or_name: &str,
+        id: &str,
+        name: &str,
     ) -> Result<Option<Role>> {
-        let sql = roles_where!("(r.id = $2 OR r.name = $2) ORDER BY r.id = $2 DESC LIMIT 1");
-        fetch_optional_as::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(id_or_name)).await
+        let sql = roles_where!("(r.id = $2 OR r.name = $3) ORDER BY r.id = $2 DESC LIMIT 1");
+        fetch_optional_as::<RoleRow, _>(self, query_as(sql).bind(workspace).bind(id).bind(name))
+            .await
     }
 
     async fn list_roles(

@@ -1,4 +1,4 @@
-use domain::rbac;
+use domain::rbac::{self, RbacRef};
 
 use crate::prelude::*;
 use crate::reply::EmptyReply;
@@ -24,7 +24,8 @@ impl Operation for DeleteRole {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<EmptyReply> {
-        rbac::delete_role(&app.context, caller, self.role_id.as_str()).await?;
+        let reference = RbacRef::Id(self.role_id.as_str());
+        rbac::delete_role(&app.context, caller, reference).await?;
         Ok(EmptyReply)
     }
 }

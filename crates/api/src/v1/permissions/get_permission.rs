@@ -1,4 +1,4 @@
-use domain::rbac;
+use domain::rbac::{self, RbacRef};
 
 use crate::prelude::*;
 use crate::schemas::PermissionReply;
@@ -22,6 +22,7 @@ impl Operation for GetPermission {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<PermissionReply> {
-        Ok(rbac::get_permission(&app.context, caller, self.permission_id.as_str()).await?.into())
+        let reference = RbacRef::Id(self.permission_id.as_str());
+        Ok(rbac::get_permission(&app.context, caller, reference).await?.into())
     }
 }

@@ -1,4 +1,4 @@
-use domain::rbac;
+use domain::rbac::{self, RbacRef};
 
 use super::schemas::RoleReply;
 use crate::prelude::*;
@@ -22,6 +22,7 @@ impl Operation for GetRole {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<RoleReply> {
-        Ok(rbac::get_role(&app.context, caller, self.role_id.as_str()).await?.into())
+        let reference = RbacRef::Id(self.role_id.as_str());
+        Ok(rbac::get_role(&app.context, caller, reference).await?.into())
     }
 }

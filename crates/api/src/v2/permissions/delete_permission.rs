@@ -1,4 +1,4 @@
-use domain::rbac;
+use domain::rbac::{self, RbacRef};
 
 use crate::prelude::*;
 use crate::schemas::Empty;
@@ -24,7 +24,8 @@ impl Operation for DeletePermission {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Empty> {
-        rbac::delete_permission(&app.context, caller, self.permission.as_str()).await?;
+        let reference = RbacRef::IdOrName(self.permission.as_str());
+        rbac::delete_permission(&app.context, caller, reference).await?;
         Ok(Empty {})
     }
 }

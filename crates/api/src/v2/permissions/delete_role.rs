@@ -1,4 +1,4 @@
-use domain::rbac;
+use domain::rbac::{self, RbacRef};
 
 use crate::prelude::*;
 use crate::schemas::Empty;
@@ -25,7 +25,8 @@ impl Operation for DeleteRole {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<Empty> {
-        rbac::delete_role(&app.context, caller, self.role.as_str()).await?;
+        let reference = RbacRef::IdOrName(self.role.as_str());
+        rbac::delete_role(&app.context, caller, reference).await?;
         Ok(Empty {})
     }
 }

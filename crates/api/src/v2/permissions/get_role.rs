@@ -1,4 +1,4 @@
-use domain::rbac;
+use domain::rbac::{self, RbacRef};
 
 use crate::prelude::*;
 use crate::v2::schemas::{RoleName, RoleReply};
@@ -21,6 +21,7 @@ impl Operation for GetRole {
     }
 
     async fn run(self, app: &App, caller: &Caller) -> Result<RoleReply> {
-        Ok(rbac::get_role(&app.context, caller, self.role.as_str()).await?.into())
+        let reference = RbacRef::IdOrName(self.role.as_str());
+        Ok(rbac::get_role(&app.context, caller, reference).await?.into())
     }
 }
