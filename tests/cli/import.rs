@@ -90,8 +90,11 @@ fn exported_key_is_imported_when_version_1_has_wider_bounds() {
     let (api, target) = (from.create_api(), to.create_api());
     let server = from.serve();
     let role = "r".repeat(256);
-    // As deep as a request may be.
-    let meta = (1..63).fold(json!({}), |meta, _| json!({ "a": meta }));
+    // As deep as a request may be, and with more fields than version 2 accepts.
+    let mut meta = (1..63).fold(json!({}), |meta, _| json!({ "a": meta }));
+    for field in 0..100 {
+        meta[format!("f{field}")] = json!(field);
+    }
     v1(&server, "permissions.createRole", &json!({ "name": role }));
     let fields = json!({
         "apiId": api, "name": "n".repeat(256), "externalId": "u".repeat(256), "meta": meta,

@@ -66,7 +66,7 @@ pub mod prelude {
     pub use domain::keys::Patch;
     pub use domain::permission::Action;
     pub use foundation::error::Result;
-    pub use foundation::model::Meta;
+    pub use foundation::model::{BoundedMeta, Meta};
 }
 
 /// The permissions that the root key of a request must have.

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use domain::bounds::EXPIRES_MAX_MS;
 use foundation::clock::Timestamp;
 use foundation::error::{Error, FieldError, Result};
-use foundation::model::{AllowedChars, Meta};
+use foundation::model::{AllowedChars, BoundedMeta, Meta};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use request::json_depth::{DEPTH_MAX, is_too_deep};
@@ -179,16 +179,16 @@ impl FieldReader {
             self.reject(path, format!("must not nest deeper than {DEPTH_MAX} levels"));
             return None;
         }
-        let meta = serde_json::from_str::<Meta>(text);
+        let meta = serde_json::from_str::<BoundedMeta>(text);
         if let Err(e) = &meta {
-            let (line, column, most) = (e.line(), e.column(), Meta::FIELDS_MAX);
+            let (line, column, most) = (e.line(), e.column(), BoundedMeta::FIELDS_MAX);
             let fault = match e.is_data() {
                 true => format!("{path} must be a JSON object with at most {most} fields"),
                 false => format!("Metadata isn't valid JSON at line {line}, column {column}"),
             };
             self.add_error(path, fault);
         }
-        meta.ok()
+        meta.ok().map(Meta::from)
     }
 }
 

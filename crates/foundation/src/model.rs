@@ -20,7 +20,7 @@ pub use gateway_policy::{
     DefaultLimit, EnforcementMode, FailureFormat, GatewayLimit, GatewayNamespace, GatewayPolicy,
     GatewayPolicyConfig, GatewayRule, IdentityHeaders, KeySource, is_header_name_part, is_token,
 };
-pub use meta::Meta;
+pub use meta::{BoundedMeta, Meta};
 pub use names::{AllowedChars, escape_hidden, is_hidden};
 pub use networks::Networks;
 pub use overrides::{Overrides, WILDCARDS_MAX};

@@ -1,6 +1,6 @@
 //! Making and changing keys.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::*;
 use crate::on_both_stacks;
@@ -120,6 +120,18 @@ on_both_stacks! {
             kw.verify(&key).await.assert_code(expected);
         }
         assert!(!owner.get(&workspace_path(&format!("/keys/{id}"))).await.text.contains(&key));
+    }
+
+    async fn edit_form_keeps_metadata_that_only_version_1_accepts(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let meta: Value = (0..101).map(|n| (format!("f{n}"), json!(n))).collect::<Map<_, _>>().into();
+        let key = kw.create_key_v1(&kw.create_api().await, json!({ "meta": meta })).await.id;
+        let was = shown(&mut owner, &key).await;
+
+        changed(&mut owner, &key, &was, &[("name", "renamed")]).await;
+
+        let told = kw.get_key(&key).await;
+        assert_eq!((&told["name"], &told["meta"]), (&json!("renamed"), &meta));
     }
 
     async fn a_form_left_as_it_is_makes_a_bare_key(kw) {

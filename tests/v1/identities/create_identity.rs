@@ -1,4 +1,4 @@
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::on_both_stacks;
 use crate::support::json::Fields as _;
@@ -51,6 +51,15 @@ on_both_stacks! {
         );
 
         assert_eq!(kw.count_rows("identities").await, 0);
+    }
+
+    async fn meta_may_have_more_fields_than_version_2_accepts(kw) {
+        let meta: Value = (0..101).map(|n| (format!("f{n}"), json!(n))).collect::<Map<_, _>>().into();
+        let id = create(&kw, json!({ "meta": meta })).await.v1_body()["identityId"].clone();
+
+        kw.v1("identities.updateIdentity", json!({ "identityId": id, "meta": meta })).await.v1_body();
+
+        assert_eq!(kw.get_identity("user_1").await["meta"], meta);
     }
 
     async fn meta_has_64000_characters_at_most(kw) {

@@ -3,7 +3,7 @@ mod refused;
 use domain::root_keys;
 use foundation::secret::KeyHash;
 use futures_util::future::join_all;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::on_both_stacks;
 use crate::support::NOON;
@@ -27,6 +27,20 @@ on_both_stacks! {
             "createdAt": NOON.0, "roles": [], "permissions": [], "enabled": true,
         }));
         assert_eq!(kw.list_texts("keys", "hash").await, [KeyHash::compute(&key.key).to_base64()]);
+    }
+
+    async fn meta_may_have_more_fields_than_version_2_accepts(kw) {
+        let meta: Value = (0..101).map(|n| (format!("f{n}"), json!(n))).collect::<Map<_, _>>().into();
+        let api = kw.create_api().await;
+        let key = kw.create_key_v1(&api, json!({ "meta": meta })).await;
+
+        kw.v1("keys.updateKey", json!({ "keyId": key.id, "meta": meta })).await.v1_body();
+        kw.update_key(&key.id, json!({ "name": "renamed" })).await.data();
+        kw.update_key(&key.id, json!({ "meta": meta })).await.assert_field_error("/properties/meta/maxProperties");
+
+        assert_eq!(kw.get_key_v1(&key.id).await["meta"], meta);
+        assert_eq!(kw.get_key(&key.id).await["meta"], meta);
+        assert_eq!(kw.verify_with(&key.key, json!({})).await.assert_code("VALID")["meta"], meta);
     }
 
     async fn every_field_is_told_by_get_key_of_both_versions(kw) {

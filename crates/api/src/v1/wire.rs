@@ -290,9 +290,6 @@ fn field_error_text(e: &ValidationError<'_>) -> String {
         ValidationErrorKind::MaxItems { limit } => {
             format!("Array must contain at most {limit} element(s)")
         }
-        ValidationErrorKind::MaxProperties { limit } => {
-            format!("Object must contain at most {limit} field(s)")
-        }
         ValidationErrorKind::Enum { options } => {
             let options = options.as_array().into_iter().flatten().filter_map(Value::as_str);
             let options: Vec<_> = options.map(|option| format!("'{option}'")).collect();

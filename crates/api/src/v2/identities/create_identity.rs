@@ -14,7 +14,7 @@ pub struct CreateIdentity {
     pub external_id: ExternalId,
     /// Custom JSON object; verification returns it.
     #[serde(default)]
-    pub meta: Optional<Meta>,
+    pub meta: Optional<BoundedMeta>,
     /// Rate limits for verification, shared by all keys of the identity. If two limits have the same name, the last
     /// one applies.
     #[serde(default)]
@@ -49,7 +49,7 @@ impl Operation for CreateIdentity {
         let limits = self.ratelimits.0.map_or_else(Vec::new, |list| list.0);
         let new = NewIdentity {
             external_id: self.external_id.into_string(),
-            meta: self.meta.0,
+            meta: self.meta.0.map(Meta::from),
             ratelimits: limits.into_iter().map(|Object(limit)| limit.into()).collect(),
         };
         Ok(CreateIdentityReply {

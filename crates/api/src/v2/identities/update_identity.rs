@@ -15,7 +15,7 @@ pub struct UpdateIdentity {
     pub identity: IdentityIdOrExternalId,
     /// Replaces the whole object; `{}` clears it.
     #[serde(default)]
-    pub meta: Optional<Meta>,
+    pub meta: Optional<BoundedMeta>,
     /// Replaces all rate limits. Limits with the same name keep their id and their count.
     #[serde(default)]
     pub ratelimits: Optional<Ratelimits>,
@@ -38,7 +38,8 @@ impl Operation for UpdateIdentity {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<IdentityReply> {
         let limits = self.ratelimits.0.map(to_new_limits).transpose()?;
-        let change = IdentityChange { meta: self.meta.0, ratelimits: limits };
+        let meta = self.meta.0.map(Meta::from);
+        let change = IdentityChange { meta, ratelimits: limits };
         Ok(identities::update(
             &app.context,
             caller,

@@ -33,7 +33,7 @@ pub struct CreateKey {
     pub external_id: Optional<ExternalId>,
     /// Custom JSON object; verification returns it.
     #[serde(default)]
-    pub meta: Optional<Meta>,
+    pub meta: Optional<BoundedMeta>,
     /// Names of the key's roles. Each role must exist.
     #[serde(default)]
     pub roles: Optional<RoleNames>,
@@ -98,7 +98,7 @@ impl TryFrom<CreateKey> for NewKey {
             name: request.name.0.map(Text::into_string),
             byte_length,
             external_id: request.external_id.0.map(Text::into_string),
-            meta: request.meta.0,
+            meta: request.meta.0.map(Meta::from),
             environment: None,
             roles: roles.into_iter().map(Text::into_string).collect(),
             permissions: Selector::from_ids_or_slugs(permissions, MissingPolicy::Create),

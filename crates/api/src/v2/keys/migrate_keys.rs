@@ -33,7 +33,7 @@ pub struct KeyToMigrate {
     #[serde(default)]
     pub external_id: Optional<Text<1, EXTERNAL_ID_MAX>>,
     #[serde(default)]
-    pub meta: Optional<Meta>,
+    pub meta: Optional<BoundedMeta>,
     /// Role names.
     #[serde(default)]
     pub roles: Optional<RoleNames>,
@@ -125,7 +125,7 @@ impl TryFrom<KeyToMigrate> for ImportedKeyFields {
             start: None,
             name: key.name.0.map(Text::into_string),
             external_id: key.external_id.0.map(Text::into_string),
-            meta: key.meta.0,
+            meta: key.meta.0.map(Meta::from),
             environment: None,
             roles: key.roles.0.map_or_else(Vec::new, into_strings),
             permissions: key.permissions.0.map_or_else(Vec::new, into_strings),

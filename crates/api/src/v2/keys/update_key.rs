@@ -23,7 +23,7 @@ pub struct UpdateKey {
     #[serde(default)]
     pub external_id: Patch<ExternalId>,
     #[serde(default)]
-    pub meta: Patch<Meta>,
+    pub meta: Patch<BoundedMeta>,
     /// The expiry time in Unix milliseconds. Null: the key does not expire.
     #[serde(default)]
     pub expires: Patch<Expires>,
@@ -82,7 +82,7 @@ impl TryFrom<UpdateKey> for KeyChange {
         Ok(Self {
             name: request.name.map(Text::into_string),
             external_id: request.external_id.map(Text::into_string),
-            meta: request.meta,
+            meta: request.meta.map(Meta::from),
             expires_at: request.expires.map(|at| Timestamp(at.0)),
             credits: to_credits_change(request.credits)?,
             ratelimits: match request.ratelimits.0 {
