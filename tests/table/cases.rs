@@ -117,6 +117,9 @@ fn probes(schema: &Value) -> Vec<(&'static str, Value, bool)> {
         let values: Vec<_> = fields.map(|(_, field)| instance(field)).collect();
         probes.push(("type", json!(values), true));
     }
+    if let Some(first) = schema["enum"][0].as_str() {
+        probes.push(("type", json!({ first: null }), true));
+    }
     if schema["type"] == "integer" && bound("minimum").is_some_and(|min| min <= 16) {
         probes.push(("type", json!(16.0), false));
         probes.push(("type", json!(16.5), true));

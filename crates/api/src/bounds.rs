@@ -13,7 +13,7 @@ use std::net::IpAddr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
+use serde::de::value::{MapAccessDeserializer, StringDeserializer};
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 pub use self::text::{
@@ -174,6 +174,29 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 }
 
 impl<T: JsonSchema> JsonSchema for Object<T> {
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
+/// One of the texts of an enum. A derived `Deserialize` alone would also accept an object that maps the text to null.
+#[derive(Debug, Clone, Copy)]
+pub struct OneOf<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOf<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        T::deserialize(StringDeserializer::<D::Error>::new(text)).map(Self)
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for OneOf<T> {
     fn schema_name() -> Cow<'static, str> {
         T::schema_name()
     }

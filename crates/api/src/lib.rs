@@ -57,8 +57,8 @@ pub mod prelude {
     pub use serde_json::{Value, json};
 
     pub use super::bounds::{
-        ExternalId, Id, IdChars, Int, List, Nullable, Object, Optional, Printable, Slug, SlugChars,
-        Text,
+        ExternalId, Id, IdChars, Int, List, Nullable, Object, OneOf, Optional, Printable, Slug,
+        SlugChars, Text,
     };
     pub use super::{AccessRule, HttpMethod, Operation, example};
     pub use domain::app::App;

@@ -42,7 +42,7 @@ pub fn resolve_external_id(
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Refill {
-    pub interval: Interval,
+    pub interval: OneOf<Interval>,
     /// The number of credits after each refill.
     pub amount: PositiveInt,
     /// The day of the month for `monthly`. Default: 1.
@@ -52,7 +52,7 @@ pub struct Refill {
 
 impl Refill {
     pub fn validate(self) -> Result<model::Refill> {
-        let interval = match (self.interval, self.refill_day.0) {
+        let interval = match (self.interval.0, self.refill_day.0) {
             (Interval::Daily, None) => RefillInterval::Daily,
             (Interval::Monthly, day) => RefillInterval::Monthly {
                 day: day.and_then(|day| u8::try_from(day.0).ok()).unwrap_or(1),
@@ -98,7 +98,7 @@ pub struct Ratelimit<const SHORTEST_MS: i64> {
     pub r#async: Optional<bool>,
     /// The older form of `async`.
     #[serde(default)]
-    pub r#type: Optional<RatelimitType>,
+    pub r#type: Optional<OneOf<RatelimitType>>,
     /// The maximum total cost per window.
     pub limit: PositiveInt,
     /// The window length in milliseconds.
@@ -117,7 +117,7 @@ impl<const SHORTEST_MS: i64> Ratelimit<SHORTEST_MS> {
         let duration = self.duration.0.map(|duration| duration.0);
         let duration = duration.or(self.refill_interval.0.map(|interval| interval.0));
         let missing = || Error::invalid("ratelimit.duration", "ratelimit.duration: Required");
-        let is_fast = self.r#type.0.is_some_and(|kind| kind == RatelimitType::Fast);
+        let is_fast = self.r#type.0.is_some_and(|kind| kind.0 == RatelimitType::Fast);
         Ok(NewRatelimit {
             name: DEFAULT_LIMIT_NAME.to_owned(),
             limit: self.limit.0,

@@ -114,7 +114,7 @@ impl Credits {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Refill {
-    pub interval: Interval,
+    pub interval: OneOf<Interval>,
     /// The number of credits after each refill.
     pub amount: PositiveInt,
     /// The day of the month for `monthly`; the last day if the month is shorter.
@@ -125,7 +125,7 @@ pub struct Refill {
 impl Refill {
     pub fn validate(self) -> Result<model::Refill> {
         let at = "/properties/credits/properties/refill/properties/refillDay";
-        let interval = match (self.interval, self.refill_day.0) {
+        let interval = match (self.interval.0, self.refill_day.0) {
             (Interval::Daily, None) => RefillInterval::Daily,
             (Interval::Monthly, Some(day)) => {
                 RefillInterval::Monthly { day: u8::try_from(day.0).unwrap_or(31) }

@@ -10,7 +10,7 @@ use crate::v1::schemas::{AnyInt, IdOrName};
 #[serde(rename_all = "camelCase")]
 pub struct UpdateRemaining {
     pub key_id: IdOrName,
-    pub op: CreditsOperation,
+    pub op: OneOf<CreditsOperation>,
     /// The number of credits. Null, only for `set`, makes the key unlimited; the refill schedule is kept for
     /// when the credits are limited again.
     pub value: Nullable<AnyInt>,
@@ -49,7 +49,7 @@ impl Operation for UpdateRemaining {
         let id = KeyId::from(self.key_id.into_string());
         let value = self.value.0.map(|value| value.0);
         let missing = || Error::invalid("value", "value: increment and decrement require a number");
-        let update = match self.op {
+        let update = match self.op.0 {
             CreditsOperation::Set => match value {
                 Some(value) => CreditsUpdate::Set(value.max(0)),
                 None => CreditsUpdate::Unlimited(IdleRefill::Keep),

@@ -68,7 +68,7 @@ pub struct KeyToImport<Of> {
 pub struct Hash {
     value: Text<1, 512>,
     #[expect(dead_code, reason = "there is only one variant")]
-    variant: HashVariant,
+    variant: OneOf<HashVariant>,
 }
 
 /// The hash algorithm and encoding: SHA-256 of the complete key, in base64.

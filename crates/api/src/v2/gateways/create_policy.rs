@@ -32,7 +32,7 @@ pub struct CreatePolicy {
     pub identity_headers: Optional<Object<IdentityHeaderFields>>,
     /// The format of the body of refusals. Default: `problem+json`.
     #[serde(default)]
-    pub on_failure: Optional<OnFailure>,
+    pub on_failure: Optional<OneOf<OnFailure>>,
     /// Networks and addresses from which a gateway needs no secret. Default: none.
     #[serde(default)]
     pub allow_from: Optional<AllowFrom>,
@@ -76,7 +76,7 @@ impl Operation for CreatePolicy {
                 .0
                 .map(|Object(fields)| fields.into())
                 .unwrap_or_default(),
-            on_failure: self.on_failure.0.map(OnFailure::into).unwrap_or_default(),
+            on_failure: self.on_failure.0.map(|format| format.0.into()).unwrap_or_default(),
             allow_from: self.allow_from.0.map_or_else(|| Ok(Vec::new()), to_networks)?,
             namespaces: self.namespaces.0.map_or_else(Vec::new, to_namespaces),
             resource: self.resource.0.map(Text::into_string).unwrap_or_default(),

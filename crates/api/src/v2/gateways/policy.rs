@@ -109,7 +109,7 @@ pub struct Namespace {
     pub default_limit: Optional<Object<LimitFields>>,
     /// `shadow` counts and admits everything. Default: `enforce`.
     #[serde(default)]
-    pub mode: Optional<Mode>,
+    pub mode: Optional<OneOf<Mode>>,
     /// Whether the units of a refused call count, too, so that units taken after a response close a quota. Default: false.
     #[serde(default)]
     pub count_refused: Optional<bool>,
@@ -191,7 +191,7 @@ pub fn to_namespaces(namespaces: Namespaces) -> Vec<GatewayNamespace> {
             limit: default.limit.0,
             duration: default.duration.0,
         }),
-        mode: namespace.mode.0.map_or(EnforcementMode::Enforce, Mode::into),
+        mode: namespace.mode.0.map_or(EnforcementMode::Enforce, |mode| mode.0.into()),
         count_refused: namespace.count_refused.0.unwrap_or_default(),
     };
     namespaces.0.into_iter().map(to_namespace).collect()

@@ -27,7 +27,7 @@ pub struct UpdatePolicy {
     #[serde(default)]
     pub identity_headers: Optional<Object<IdentityHeaderFields>>,
     #[serde(default)]
-    pub on_failure: Optional<OnFailure>,
+    pub on_failure: Optional<OneOf<OnFailure>>,
     #[serde(default)]
     pub allow_from: Optional<AllowFrom>,
     #[serde(default)]
@@ -57,7 +57,7 @@ impl Operation for UpdatePolicy {
             key_from: self.key_from.0.map(to_key_sources).transpose()?,
             rules: self.rules.0.map(to_rules),
             identity_headers: self.identity_headers.0.map(|Object(fields)| fields.into()),
-            on_failure: self.on_failure.0.map(OnFailure::into),
+            on_failure: self.on_failure.0.map(|format| format.0.into()),
             allow_from: self.allow_from.0.map(to_networks).transpose()?,
             namespaces: self.namespaces.0.map(to_namespaces),
             resource: self.resource.0.map(Text::into_string),

@@ -14,7 +14,7 @@ use crate::v2::schemas::KeyCredits;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UpdateCredits {
     pub key_id: Id,
-    pub operation: CreditsOperation,
+    pub operation: OneOf<CreditsOperation>,
     /// The number of credits. Required for `increment` and for `decrement`, which stops at 0.
     #[serde(default)]
     pub value: Patch<UnsignedInt>,
@@ -67,7 +67,7 @@ impl UpdateCredits {
                 Error::invalid("/properties/value", message)
             })
         };
-        Ok(match self.operation {
+        Ok(match self.operation.0 {
             CreditsOperation::Set => {
                 value.map_or(CreditsUpdate::Unlimited(IdleRefill::Drop), CreditsUpdate::Set)
             }
