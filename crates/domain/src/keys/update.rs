@@ -242,23 +242,21 @@ fn apply_credits_change(
     now: Timestamp,
 ) -> Result<Metering> {
     let mut refill = before.refill();
+    let sets_refill = matches!(change.refill, Patch::Set(_));
     change.refill.apply(&mut refill);
     let balance = match (change.remaining, before, change.idle_refill) {
         (Patch::Set(remaining), _, _) => remaining,
         (Patch::Keep, Metering::Metered(credits), _) => credits.balance,
-        (Patch::Keep | Patch::Clear, _, IdleRefill::Keep) => {
+        (Patch::Keep, Metering::Unlimited(_), IdleRefill::Drop) if sets_refill => {
+            return Err(Error::invalid(
+                "/properties/credits/properties/refill",
+                "credits.refill requires credits.remaining: the key is unlimited",
+            ));
+        }
+        (Patch::Keep, Metering::Unlimited(_), _) | (Patch::Clear, _, IdleRefill::Keep) => {
             return Ok(Metering::Unlimited(refill));
         }
         (Patch::Clear, _, IdleRefill::Drop) => return Ok(Metering::Unlimited(None)),
-        (Patch::Keep, Metering::Unlimited(_), IdleRefill::Drop) => {
-            return match refill {
-                None => Ok(Metering::Unlimited(None)),
-                Some(_) => Err(Error::invalid(
-                    "/properties/credits/properties/refill",
-                    "credits.refill requires credits.remaining: the key is unlimited",
-                )),
-            };
-        }
     };
     let opened = NewCredits { balance, refill }.to_credits(now);
     // An unchanged refill keeps its period, whether it has been applied or is due.

@@ -92,6 +92,19 @@ on_both_stacks! {
         assert_eq!(kw.get_key_v1(&key.id).await["remaining"], 9);
     }
 
+    async fn version_2_rejects_a_waiting_refill_only_when_the_request_sets_it(kw) {
+        let key = kw.create_key(json!({ "credits": { "remaining": 5, "refill": daily(9) } })).await;
+        update(&kw, &key, json!({ "remaining": null })).await.v1_body();
+        let change = async |credits: Value| kw.update_key(&key.id, json!({ "credits": credits })).await;
+
+        change(json!({})).await.data();
+        change(json!({ "refill": daily(1) })).await.assert_field_error("/properties/credits/properties/refill");
+
+        assert_eq!(kw.get_key_v1(&key.id).await["refill"]["amount"], 9);
+        change(json!({ "refill": null })).await.data();
+        assert_eq!(kw.get_key_v1(&key.id).await.get("refill"), None);
+    }
+
     async fn version_2_lets_no_refill_wait_and_hands_on_one_that_does(kw) {
         let refill = json!({ "credits": { "remaining": 5, "refill": daily(9) } });
         let (dropped, waiting) = (kw.create_key(refill.clone()).await, kw.create_key(refill).await);
