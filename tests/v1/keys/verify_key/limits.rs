@@ -55,7 +55,7 @@ fn numbers() -> Vec<Step> {
             0,
             1,
             "VALID",
-            "ratelimits.0.duration: Number must be greater than or equal to 1",
+            "ratelimits.0: duration must be from 1 to 2592000000 with a limit",
         ),
         ("cost", -1, 0, "VALID", "ratelimits.0.cost: Number must be greater than or equal to 0"),
     ] {

@@ -52,15 +52,23 @@ on_both_stacks! {
         for duration in [1, DAYS_30] {
             kw.verify_v1(&key.key, ask(duration)).await.assert_v1_code("VALID");
         }
-        for duration in [DAYS_30 + 1, i64::MAX] {
+        for duration in [0, DAYS_30 + 1, i64::MAX] {
             let told = kw.verify_v1(&key.key, ask(duration)).await.assert_v1_error(400, "BAD_REQUEST");
-            let words = "ratelimits.0.duration: Number must be less than or equal to 2592000000";
-            assert_eq!(told, words);
+            assert_eq!(told, "ratelimits.0: duration must be from 1 to 2592000000 with a limit");
         }
-        // Without a limit it selects nothing, but is bounded all the same.
-        let alone = |duration: i64| json!({ "ratelimits": [{ "name": "none", "duration": duration }] });
-        kw.verify_v1(&key.key, alone(DAYS_30)).await.assert_v1_error_about(400, "BAD_REQUEST", &["has no ratelimit named none"]);
-        kw.verify_v1(&key.key, alone(DAYS_30 + 1)).await.assert_v1_error_about(400, "BAD_REQUEST", &["2592000000"]);
+    }
+
+    async fn verify_v1_ignores_any_duration_without_a_limit(kw) {
+        let stored = json!({ "name": "stored", "limit": 5, "duration": MINUTE });
+        let key = kw.create_key(json!({ "ratelimits": [stored] })).await;
+        let ask = async |name: &str, duration: i64| {
+            kw.verify_v1(&key.key, json!({ "ratelimits": [{ "name": name, "duration": duration }] })).await
+        };
+
+        for duration in [0, DAYS_30 + 1, i64::MAX] {
+            ask("stored", duration).await.assert_v1_code("VALID");
+            ask("none", duration).await.assert_v1_error_about(400, "BAD_REQUEST", &["has no ratelimit named none"]);
+        }
     }
 
     async fn key_has_a_thousand_live_counters_and_no_more(kw) {

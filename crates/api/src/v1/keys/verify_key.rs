@@ -86,9 +86,9 @@ pub struct Limit {
     /// With `duration`: an ad-hoc limit for this call, instead of a stored one. 0 rejects every call.
     #[serde(default)]
     limit: Optional<UnsignedInt>,
-    /// The window length in milliseconds; at most 30 days.
+    /// The window length in milliseconds. With `limit`, it must be from 1 to 2592000000 (30 days).
     #[serde(default)]
-    duration: Optional<Int<1, AD_HOC_DURATION_MAX_MS>>,
+    duration: Optional<UnsignedInt>,
 }
 
 impl Operation for VerifyKey {
@@ -131,7 +131,8 @@ impl TryFrom<VerifyKey> for VerifyRequest {
             limit: LimitSource::IfStored,
         });
         let limits = request.ratelimits.0.map_or_else(Vec::new, |list| list.0);
-        let limits: Vec<_> = limits.into_iter().map(to_requested_limit).collect();
+        let limits = limits.into_iter().enumerate().map(to_requested_limit);
+        let limits = limits.collect::<Result<Vec<_>>>()?;
         let permissions = request.authorization.0.and_then(|Object(a)| a.permissions);
         let permissions = permissions.map(|PermissionTree(tree)| tree);
         Ok(Self {
@@ -156,8 +157,15 @@ impl TryFrom<VerifyKey> for VerifyRequest {
     }
 }
 
-fn to_requested_limit(Object(limit): Object<Limit>) -> RequestedLimit {
+fn to_requested_limit((at, Object(limit)): (usize, Object<Limit>)) -> Result<RequestedLimit> {
     let source = match (limit.limit.0, limit.duration.0) {
+        (Some(_), Some(Int(duration))) if !(1..=AD_HOC_DURATION_MAX_MS).contains(&duration) => {
+            let field = format!("ratelimits.{at}");
+            let message = format!(
+                "{field}: duration must be from 1 to {AD_HOC_DURATION_MAX_MS} with a limit"
+            );
+            return Err(Error::invalid(field, message));
+        }
         (Some(limit), Some(duration)) => {
             LimitSource::AdHoc { limit: limit.0, duration_ms: duration.0 }
         }
@@ -165,7 +173,7 @@ fn to_requested_limit(Object(limit): Object<Limit>) -> RequestedLimit {
         (Some(_) | None, None) | (None, Some(_)) => LimitSource::Stored,
     };
     let cost = limit.cost.0.map_or(1, |cost| cost.0);
-    RequestedLimit { name: limit.name.into_string(), cost, limit: source }
+    Ok(RequestedLimit { name: limit.name.into_string(), cost, limit: source })
 }
 
 impl<'de> Deserialize<'de> for PermissionTree {
