@@ -157,6 +157,20 @@ on_both_stacks! {
         assert_eq!(fields_of(&refused), ["code", "requestId", "valid"]);
     }
 
+    async fn minimal_verification_does_not_name_the_limit_that_rejects(kw) {
+        let change = |settings: &mut foundation::config::Settings| {
+            settings.security.open_verification = OpenVerification::Minimal;
+        };
+        let kw = Keyward::start_with(kw.stack, change).await;
+        let key = issued(&kw, json!({ "ratelimit": { "limit": 1, "duration": 60_000 } })).await;
+        kw.verify_v1(&key.key, json!({})).await.assert_v1_code("VALID");
+
+        let rejected = kw.verify_v1(&key.key, json!({})).await;
+
+        rejected.assert_v1_code("RATE_LIMITED");
+        assert_eq!(rejected.headers.get("unkey-ratelimit-triggered"), None);
+    }
+
     async fn a_limit_of_0_is_none(kw) {
         let kw = limited(&kw, 0).await;
         ask_in_vain(&kw, HERE, 30).await;

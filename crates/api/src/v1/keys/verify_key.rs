@@ -370,7 +370,8 @@ impl Reply for VerifyKeyReply {
     }
 
     fn rejected_by(&self) -> Option<&str> {
-        self.find_rejecting_limit().map(|checked| &*checked.limit.name)
+        let rejecting = self.find_rejecting_limit().filter(|_| !self.is_minimal);
+        rejecting.map(|checked| &*checked.limit.name)
     }
 }
 
