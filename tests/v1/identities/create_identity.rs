@@ -39,6 +39,18 @@ on_both_stacks! {
         assert_eq!(refused.headers["unkey-ratelimit-triggered"], "requests");
     }
 
+    async fn name_of_a_limit_may_be_empty(kw) {
+        let limits = json!([{ "name": "", "limit": 2, "duration": 60_000 }, { "name": "requests", "limit": 2, "duration": 60_000 }]);
+        create(&kw, json!({ "ratelimits": limits })).await.v1_body();
+        kw.v1("identities.updateIdentity", json!({ "externalId": "user_1", "ratelimits": limits })).await.v1_body();
+
+        let told = kw.v1_get("identities.getIdentity", "externalId=user_1").await;
+
+        assert_eq!(told.v1_body()["ratelimits"], limits);
+        let key = kw.create_key(json!({ "externalId": "user_1" })).await;
+        kw.verify_v1(&key.key, json!({ "ratelimits": [{ "name": "requests" }] })).await.assert_v1_code("VALID");
+    }
+
     async fn two_limits_of_one_name_make_nothing(kw) {
         let twice = json!([
             { "name": "requests", "limit": 3, "duration": 60_000 },

@@ -126,6 +126,10 @@ on_both_stacks! {
             let told = json!({ "ownerId": user, "identity.externalId": user });
             vec![read(told.clone()), plain("VALID", told), other(plain("VALID", json!({ "identity.externalId": user })))]
         };
+        let nobody = || {
+            let told = json!({ "ownerId": null, "identity": null });
+            vec![read(told.clone()), plain("VALID", told), other(plain("VALID", json!({ "identity": null })))]
+        };
         let meta = json!({ "plan": "pro", "deep": { "list": [1, null, "ü"] } });
         let labeled = json!({ "environment": "staging", "meta": meta, "name": "for billing" });
         let scenarios: Vec<Scenario> = vec![
@@ -135,6 +139,8 @@ on_both_stacks! {
             ("ownerId makes an identity", json!({ "ownerId": "user_1" }), user("user_1")),
             ("externalId makes an identity", json!({ "externalId": "user_2" }), user("user_2")),
             ("externalId counts", json!({ "ownerId": "nobody", "externalId": "user_3" }), user("user_3")),
+            ("an empty ownerId is none", json!({ "ownerId": "" }), nobody()),
+            ("an empty externalId is none and counts", json!({ "ownerId": "nobody", "externalId": "" }), nobody()),
             ("what is named twice is given once", json!({ "roles": ["editor", "editor"], "permissions": ["docs.read", "docs.read"] }), vec![
                 read(json!({ "roles": ["editor"], "permissions": ["docs.read"] })),
             ]),

@@ -119,6 +119,9 @@ on_both_stacks! {
             owner(json!({ "externalId": null, "ownerId": "nobody" }), Value::Null),
             owner(json!({ "externalId": "user_3", "ownerId": null }), json!("user_3")),
             owner(json!({ "name": "renamed" }), json!("user_3")),
+            owner(json!({ "externalId": "", "ownerId": "nobody" }), Value::Null),
+            owner(json!({ "ownerId": "user_4" }), json!("user_4")),
+            owner(json!({ "ownerId": "" }), Value::Null),
         ].concat()));
         kw.run(V1, scenarios).await;
     }

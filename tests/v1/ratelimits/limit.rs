@@ -43,7 +43,8 @@ on_both_stacks! {
     async fn without_a_namespace_it_is_the_one_named_default(kw) {
         kw.v1("ratelimits.limit", json!({ "identifier": "user_1", "limit": 10, "duration": MINUTE })).await.v1_body();
         let named = limit(&kw, json!({ "namespace": "default" })).await;
-        assert_eq!((told(&named), told(&limit(&kw, json!({})).await)), ((true, 8), (true, 9)));
+        let empty = limit(&kw, json!({ "namespace": "" })).await;
+        assert_eq!((told(&named), told(&empty), told(&limit(&kw, json!({})).await)), ((true, 8), (true, 7), (true, 9)));
         assert_eq!(kw.list_audit_events("default").await, ["ratelimitNamespace.create"]);
     }
 

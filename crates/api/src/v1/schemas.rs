@@ -20,6 +20,8 @@ pub const DEFAULT_LIMIT_NAME: &str = "default";
 pub type IdOrName = Text<1, 512>;
 /// The caller's own id for a user.
 pub type OwnerId = Text<1, 256>;
+/// The caller's own id for the user of a key. Empty: none.
+pub type KeyOwnerId = Text<0, 256>;
 pub type PageLimit = Int<1, 100>;
 pub type AnyInt = Int<{ i64::MIN }, { i64::MAX }>;
 
@@ -32,10 +34,15 @@ pub fn to_paging(limit: Optional<PageLimit>, cursor: Optional<Text<0, 1024>>) ->
 
 /// Returns the external id of the user. `external_id` takes precedence over the deprecated `owner_id`.
 pub fn resolve_external_id(
-    external_id: Optional<OwnerId>,
-    owner_id: Optional<OwnerId>,
+    external_id: Optional<KeyOwnerId>,
+    owner_id: Optional<KeyOwnerId>,
 ) -> Option<String> {
-    external_id.0.or(owner_id.0).map(Text::into_string)
+    non_empty(Optional(external_id.0.or(owner_id.0)))
+}
+
+/// Returns a text, or `None` if it is empty.
+pub fn non_empty<const MAX: usize>(text: Optional<Text<0, MAX>>) -> Option<String> {
+    text.0.map(Text::into_string).filter(|text| !text.is_empty())
 }
 
 /// The schedule on which credits are refilled.

@@ -15,7 +15,7 @@ use crate::v1::schemas::{IdOrName, meta_or_empty};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SharedRatelimit {
-    pub name: Text<1, 128, Printable>,
+    pub name: Text<0, 128, Printable>,
     pub limit: PositiveInt,
     /// The window length in milliseconds.
     pub duration: WindowLength,

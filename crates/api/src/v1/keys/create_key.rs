@@ -8,7 +8,7 @@ use foundation::id::ApiId;
 use crate::prelude::*;
 use crate::schemas::{ByteLength, IssuedReply, into_strings};
 use crate::v1::schemas::{
-    AnyInt, IdOrName, OwnerId, Ratelimit, Refill, resolve_external_id, validate_credits,
+    AnyInt, IdOrName, KeyOwnerId, Ratelimit, Refill, resolve_external_id, validate_credits,
 };
 
 /// The number of characters that `start` shows of a key without a prefix.
@@ -32,10 +32,10 @@ pub struct CreateKey {
     pub byte_length: Optional<ByteLength>,
     /// Deprecated: use `externalId`, which takes precedence.
     #[serde(default)]
-    pub owner_id: Optional<OwnerId>,
-    /// Your id for the user who owns the key; verification returns it.
+    pub owner_id: Optional<KeyOwnerId>,
+    /// Your id for the user who owns the key; verification returns it. Empty: none.
     #[serde(default)]
-    pub external_id: Optional<OwnerId>,
+    pub external_id: Optional<KeyOwnerId>,
     /// Custom JSON object; verification returns it.
     #[serde(default)]
     pub meta: Optional<Meta>,

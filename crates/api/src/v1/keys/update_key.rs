@@ -10,7 +10,8 @@ use foundation::id::KeyId;
 use crate::prelude::*;
 use crate::reply::EmptyReply;
 use crate::v1::schemas::{
-    AnyInt, AssignmentItem, DEFAULT_LIMIT_NAME, IdOrName, OwnerId, Ratelimit, Refill, to_selectors,
+    AnyInt, AssignmentItem, DEFAULT_LIMIT_NAME, IdOrName, KeyOwnerId, Ratelimit, Refill,
+    to_selectors,
 };
 
 /// Update a key.
@@ -22,12 +23,12 @@ pub struct UpdateKey {
     pub key_id: IdOrName,
     #[serde(default)]
     pub name: Patch<Text<0, 256, Printable>>,
-    /// Your id for the user who owns the key. Null removes the identity from the key.
+    /// Your id for the user who owns the key. Null or an empty text removes the identity from the key.
     #[serde(default)]
-    pub external_id: Patch<OwnerId>,
+    pub external_id: Patch<KeyOwnerId>,
     /// Deprecated: use `externalId`, which takes precedence.
     #[serde(default)]
-    pub owner_id: Patch<OwnerId>,
+    pub owner_id: Patch<KeyOwnerId>,
     #[serde(default)]
     pub meta: Patch<Meta>,
     /// The expiry time in Unix milliseconds. Null or 0: the key does not expire.
@@ -78,6 +79,10 @@ impl TryFrom<UpdateKey> for KeyChange {
             Patch::Keep => request.owner_id,
             external_id => external_id,
         };
+        let external_id = match external_id.map(Text::into_string) {
+            Patch::Set(id) if id.is_empty() => Patch::Clear,
+            external_id => external_id,
+        };
         let expires_at = match request.expires {
             Patch::Set(Int(0)) => Patch::Clear,
             expires => expires.map(|at| Timestamp(at.0)),
@@ -98,7 +103,7 @@ impl TryFrom<UpdateKey> for KeyChange {
             permissions.map(|items| to_selectors("permissions", items, MissingPolicy::Reject));
         Ok(Self {
             name: request.name.map(Text::into_string),
-            external_id: external_id.map(Text::into_string),
+            external_id,
             meta: request.meta,
             expires_at,
             credits: to_credits_change(request.remaining, request.refill)?,

@@ -9,7 +9,7 @@ use foundation::secret::{KeyHash, Plaintext};
 
 use crate::prelude::*;
 use crate::schemas::{PositiveInt, into_strings};
-use crate::v1::schemas::{AnyInt, OwnerId, Ratelimit, Refill, validate_credits};
+use crate::v1::schemas::{AnyInt, KeyOwnerId, Ratelimit, Refill, non_empty, validate_credits};
 
 /// A key that was issued elsewhere.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -35,10 +35,10 @@ pub struct KeyToImport<Of> {
     pub name: Optional<Text<0, 256, Printable>>,
     /// Your id for the user. No identity is created.
     #[serde(default)]
-    pub owner_id: Optional<OwnerId>,
+    pub owner_id: Optional<KeyOwnerId>,
     /// Your id for the user who owns the key.
     #[serde(default)]
-    pub external_id: Optional<OwnerId>,
+    pub external_id: Optional<KeyOwnerId>,
     #[serde(default)]
     pub meta: Optional<Meta>,
     /// Role names. Each role must exist.
@@ -104,12 +104,12 @@ impl<Of> KeyToImport<Of> {
         Ok(KeyImport {
             api_id,
             plaintext,
-            owner_id: self.owner_id.0.map(Text::into_string),
+            owner_id: non_empty(self.owner_id),
             key: ImportedKeyFields {
                 hash,
                 start: self.start.0.map(Text::into_string),
                 name: self.name.0.map(Text::into_string),
-                external_id: self.external_id.0.map(Text::into_string),
+                external_id: non_empty(self.external_id),
                 meta: self.meta.0,
                 environment: self.environment.0.map(Text::into_string),
                 roles: self.roles.0.map_or_else(Vec::new, into_strings),

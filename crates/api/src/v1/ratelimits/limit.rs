@@ -5,7 +5,7 @@ use crate::bounds::AnyChar;
 use crate::prelude::*;
 use crate::reply::DegradableReply;
 use crate::schemas::{PositiveInt, UnsignedInt, WindowLength};
-use crate::v1::schemas::DEFAULT_LIMIT_NAME;
+use crate::v1::schemas::{DEFAULT_LIMIT_NAME, non_empty};
 
 /// Check a rate limit.
 ///
@@ -14,9 +14,9 @@ use crate::v1::schemas::DEFAULT_LIMIT_NAME;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Limit {
-    /// The namespace name. Default: `default`.
+    /// The namespace name. Default, also if it is empty: `default`.
     #[serde(default)]
-    pub namespace: Optional<Text<1, 512>>,
+    pub namespace: Optional<Text<0, 512>>,
     /// The identifier to limit: any text that identifies a user or a resource.
     pub identifier: Text<0, 512, AnyChar>,
     /// The maximum total cost per window, unless an override applies.
@@ -84,10 +84,7 @@ impl Operation for Limit {
 
     async fn run(self, app: &App, caller: &Caller) -> Result<DegradableReply<LimitReply>> {
         let check = LimitCheck {
-            namespace: self
-                .namespace
-                .0
-                .map_or_else(|| DEFAULT_LIMIT_NAME.to_owned(), Text::into_string),
+            namespace: non_empty(self.namespace).unwrap_or_else(|| DEFAULT_LIMIT_NAME.to_owned()),
             identifier: self.identifier.into_string(),
             limit: self.limit.0,
             duration_ms: self.duration.0,

@@ -5,11 +5,10 @@ use foundation::id::OverrideId;
 use foundation::model;
 
 use crate::prelude::*;
+use crate::v1::schemas::non_empty;
 
 /// Returns the namespace id or name of a request. The id takes precedence.
 pub fn parse_namespace(id: Optional<Text<0, 512>>, name: Optional<Text<0, 512>>) -> Result<String> {
-    let non_empty =
-        |text: Optional<Text<0, 512>>| text.0.map(Text::into_string).filter(|t| !t.is_empty());
     non_empty(id).or_else(|| non_empty(name)).ok_or_else(|| {
         Error::invalid("namespaceId", "You must provide a namespaceId or a namespaceName")
     })
