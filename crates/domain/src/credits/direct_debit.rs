@@ -112,6 +112,10 @@ async fn decide_on_connection(
 ) -> Result<Vec<Option<ConsumeDecision>>> {
     let _connection =
         ledger.direct_debits.connections.acquire().await.map_err(|_| Error::StoreNotReady)?;
+    // The wait has no bound. Debits whose callers have left need no transaction: others wait for the connection.
+    if debits.iter().all(|debit| debit.reply_sender.is_closed()) {
+        return Ok(debits.iter().map(|_| None).collect());
+    }
     with_timeout(BATCH_TIMEOUT, decide(ledger, debits)).await
 }
 
@@ -220,19 +224,53 @@ fn decide_windows(
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use foundation::clock::Clock;
-    use foundation::config::{Config, Deployment};
+    use foundation::config::{Config, Deployment, Settings};
+    use futures_util::FutureExt as _;
 
     use super::*;
 
-    #[test]
-    fn debit_has_ten_ms_after_the_longest_wait_for_redis() {
+    fn replica_settings() -> Settings {
         let mut settings = Config::default().validate().expect("valid settings");
         settings.cache_bytes_max = 1 << 20;
         settings.deployment = Deployment::Replica {
             database_url: String::new(),
             redis_url: "redis://127.0.0.1:1".into(),
         };
+        settings
+    }
+
+    #[tokio::test]
+    async fn debits_have_no_transaction_when_all_callers_left_during_the_wait_for_a_connection() {
+        let mut settings = replica_settings();
+        settings.database_connections_max = 2;
+        let (context, _) = Context::new(settings, Clock::System).expect("a context");
+        let ledger = CreditLedger::new(Arc::new(context));
+        for has_caller in [false, true] {
+            let (reply_sender, reply) = oneshot::channel();
+            let (key, windows, unsettled) = (KeyId::from("key_a"), Vec::new(), None);
+            let mut debits = [DebitRequest { key, windows, cost: 1, unsettled, reply_sender }];
+            let busy = ledger.direct_debits.connections.acquire().await.expect("a connection");
+            let mut deciding = pin!(decide_on_connection(&ledger, &mut debits));
+            assert!(deciding.as_mut().now_or_never().is_none(), "it waits");
+
+            let caller = has_caller.then_some(reply);
+            drop(busy);
+            let decided = deciding.await;
+
+            match caller {
+                None => assert!(matches!(decided.as_deref(), Ok([None])), "{decided:?}"),
+                // The database is not open.
+                Some(_) => assert!(matches!(decided, Err(Error::StoreNotReady)), "{decided:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn debit_has_ten_ms_after_the_longest_wait_for_redis() {
+        let mut settings = replica_settings();
         for (redis_timeout_ms, expected_ms) in [(1, 50), (40, 50), (41, 51), (500, 510)] {
             settings.redis_timeout_ms = redis_timeout_ms;
             let (context, _) = Context::new(settings.clone(), Clock::System).expect("a context");
