@@ -215,6 +215,26 @@ async fn credits_are_debited_directly_when_leasable_credits_are_withheld() {
     assert_eq!(reply.data()["credits"]["remaining"], 60);
 }
 
+/// The state is as if a replica had been killed after it debited the rest of the balance, before the lease received it.
+#[tokio::test]
+async fn rest_of_the_balance_is_spent_when_its_top_up_was_lost() {
+    let kw = start().await;
+    let key = create_key(&kw, 500).await;
+    let verify = || kw.v2("keys.verifyKey", json!({ "key": key.key, "credits": { "cost": 250 } }));
+    verify().await.assert_code("VALID");
+    let [lost] = lease_numbers(&kw, &key).await[..] else { panic!("one lease") };
+    for sql in ["UPDATE keys SET credits = credits - 250", "UPDATE purses SET granted = 500"] {
+        kw.execute_sql(sql.into()).await;
+    }
+
+    let reply = verify().await;
+
+    reply.assert_code("VALID");
+    assert_eq!(reply.data()["credits"], 0);
+    assert_eq!(lease_state(&kw, &key, lost).await, LeaseState::Closed);
+    verify().await.assert_code("USAGE_EXCEEDED");
+}
+
 /// The unspent credits of a lease that Redis has lost are returned to the key that it was leased to.
 #[tokio::test]
 async fn reroll_waits_until_credits_of_lost_lease_are_returned() {

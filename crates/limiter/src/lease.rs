@@ -23,7 +23,8 @@ pub struct TopUp {
     /// The credits debited for this lease before this top-up.
     pub granted_before: i64,
     pub top_up: i64,
-    /// The account balance after the top-up.
+    /// The account balance after the top-up. If it is too small for the request, what is in flight counts as part of it, and
+    /// not as debited before.
     pub account_balance: i64,
     /// When the next refill is due; the far future if there is none.
     pub refill_at: Timestamp,

@@ -51,7 +51,7 @@ pub enum TopUpResult {
     /// The number of the lease to spend from, and the top-up to add to it.
     Lease(i64, TopUp),
     /// The bound on leased credits is reached, in part by top-ups of the lease in use that are in flight and may soon
-    /// be spent.
+    /// be spent. Or the balance is too small without them.
     TopUpsInFlight(i64, TopUp),
     /// The bound on leased credits is reached, mostly by withheld credits.
     Withheld,
@@ -284,35 +284,47 @@ impl<'a> TopUpChange<'a> {
         let leased = own.map(Lease::unspent_units).fold(0, i64::saturating_add);
         let balance = account.credits.balance;
         let amount = top_up_amount((balance, left, leased), need, cost, demand);
+        // What is in flight may never arrive. It counts as part of a balance that is too small without it.
+        let counted = if balance < need { in_flight } else { 0 };
+        let is_covered = is_observed && counted > 0 && balance.saturating_add(counted) >= need;
         let lease = &mut account.leases[at];
-        let (lease_number, granted_before) = (lease.lease_number, lease.granted);
-        let Some(amount) = amount else {
+        let (lease_number, granted_before) = (lease.lease_number, lease.granted - counted);
+        let Some(amount) = amount.filter(|_| !is_covered) else {
             // Credits that returned to the account are kept.
             if !is_new {
                 self.pending.push_back(PendingStep::Upsert(at));
             }
             self.pending.push_back(PendingStep::UpdateBalance);
-            let may_change = leased - in_flight + need <= leased_max(left, cost);
+            let may_change = is_covered || leased - in_flight + need <= leased_max(left, cost);
             self.result = match may_change && !is_new {
                 true => TopUpResult::TopUpsInFlight(
                     lease_number,
-                    self.build_top_up((granted_before, 0), is_new),
+                    self.build_top_up((granted_before, 0), counted, is_new),
                 ),
                 false => TopUpResult::Withheld,
             };
             return;
         };
         lease.granted += amount;
-        (lease.topped_up_at, lease.topped_up_by) =
-            (account.database_time, self.replica.id.to_owned());
+        // A lease whose top-up may be lost becomes idle although it is asked for: its close returns the top-up.
+        if counted == 0 {
+            (lease.topped_up_at, lease.topped_up_by) =
+                (account.database_time, self.replica.id.to_owned());
+        }
         account.credits.balance -= amount;
         self.pending.extend([PendingStep::UpdateBalance, PendingStep::Upsert(at)]);
-        let top_up = self.build_top_up((granted_before, amount), is_new);
+        let top_up = self.build_top_up((granted_before, amount), counted, is_new);
         self.result = TopUpResult::Lease(lease_number, top_up);
     }
 
-    /// Builds the top-up that a lease receives, with the state of its account.
-    fn build_top_up(&self, (granted_before, amount): (i64, i64), creates_lease: bool) -> TopUp {
+    /// Builds the top-up that a lease receives, with the state of its account. `in_flight`: the credits of earlier top-ups
+    /// that count as part of the balance, and not as granted. If they have arrived meanwhile, the lease knows better.
+    fn build_top_up(
+        &self,
+        (granted_before, amount): (i64, i64),
+        in_flight: i64,
+        creates_lease: bool,
+    ) -> TopUp {
         let credits = self.account.credits;
         let refill_at = credits.refill.map_or(Timestamp(SCRIPT_BALANCE_MAX), |refill| {
             refill::next_refill_at(&refill, self.now)
@@ -322,7 +334,7 @@ impl<'a> TopUpChange<'a> {
             creates_lease,
             granted_before,
             top_up: amount,
-            account_balance: credits.balance.min(SCRIPT_BALANCE_MAX),
+            account_balance: credits.balance.saturating_add(in_flight).min(SCRIPT_BALANCE_MAX),
             refill_at,
         }
     }
