@@ -239,6 +239,10 @@ on_both_stores! {
         assert_eq!(account.credits.balance, i64::MAX);
         assert!(reader.find_account(&unlimited.id).await.unwrap().is_none());
         assert!(reader.list_withheld(None).await.unwrap().is_empty());
+        drop(reader);
+        let mut tx = store.begin().await.unwrap();
+        let account = tx.lock_account_with_deleted(&deleted.id).await.unwrap().unwrap();
+        assert_eq!(account.credits.balance, 65, "the balance if the key were restored");
     }
 
     async fn unreported_leases_are_listed_once_in_pages(store) {

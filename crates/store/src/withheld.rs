@@ -52,8 +52,9 @@ pub trait WithheldWrites: WithheldReads {
     async fn lock_accounts(&mut self, keys: &[KeyId]) -> Result<()>;
     /// Locks the accounts of those of these keys that no other transaction has locked. Returns these keys.
     async fn claim_accounts(&mut self, keys: &[KeyId]) -> Result<Vec<KeyId>>;
-    /// Adds credits to the balances of these keys, and increments their lease numbers past those of any lease. Keys
-    /// that are not metered, or deleted, receive nothing. Returns the keys with a lease in use.
+    /// Adds credits to the balances of these keys, and increments their lease numbers past those of any lease. Deleted
+    /// keys, which may be restored, are among them. Keys that are not metered receive nothing. Returns the keys with a
+    /// lease in use.
     async fn return_credits(&mut self, units: &[(KeyId, i64)]) -> Result<Vec<KeyId>>;
     /// Deletes leases by key and number.
     async fn delete_withheld(&mut self, leases: &[(KeyId, i64)]) -> Result<()>;

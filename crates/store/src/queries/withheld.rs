@@ -172,7 +172,7 @@ impl WithheldWrites for Connection {
                 credits_version = credits_version + 1
             FROM ",
             items!("$1"),
-            " WHERE id = item ->> 'key' AND credits IS NOT NULL AND deleted_at IS NULL AND id ",
+            " WHERE id = item ->> 'key' AND credits IS NOT NULL AND id ",
             is_in_items!("$1", "key"),
             " RETURNING CASE WHEN EXISTS (
                 SELECT 1 FROM purses
