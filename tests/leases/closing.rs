@@ -60,6 +60,19 @@ async fn leases_are_closed_once_when_a_change_has_failed() {
     assert!(stays_open, "the leases of the key are closed again and again");
 }
 
+#[tokio::test]
+async fn leased_credits_return_soon_when_a_change_is_rejected_after_the_close() {
+    let kw = start().await;
+    let key = create_key(&kw, 1_000).await;
+    verify(&kw, &key).await;
+    let too_much = json!({ "keyId": key.id, "operation": "increment", "value": i64::MAX });
+    kw.v2("keys.updateCredits", too_much).await.assert_error(400, "invalid_input");
+
+    credits::close_outdated(&kw.app.ledger).await.unwrap();
+
+    assert_eq!(remaining(&kw, &key).await, 999);
+}
+
 /// The state is as if Redis was unreachable when the key became unlimited.
 #[tokio::test]
 async fn leases_of_an_unlimited_key_are_closed_or_forfeited() {

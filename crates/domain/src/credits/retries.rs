@@ -65,10 +65,21 @@ impl ChangeRetry {
             (ChangeStep::Pause(_), _) => ChangeStep::CloseLeases,
             (ChangeStep::CloseLeases, None) => ChangeStep::Change,
             (ChangeStep::Change | ChangeStep::CloseLeases | ChangeStep::End { .. }, _) => {
-                ChangeStep::End { is_outdated: failure.is_some_and(Error::is_outage) }
+                ChangeStep::End { is_outdated: failure.is_some_and(may_follow_close) }
             }
         };
     }
+}
+
+/// Returns whether a change may have closed a lease in Redis before it failed with this error. Its transaction was rolled
+/// back, so the account does not know.
+fn may_follow_close(failure: &Error) -> bool {
+    // Whether a new balance is possible depends on what the lease has returned.
+    let is_late = matches!(
+        failure,
+        Error::Invalid(_) | Error::IdempotencyConflict | Error::Store(_) | Error::Internal(_)
+    );
+    is_late || failure.is_outage()
 }
 
 /// A transaction that is retried while its account is locked. It holds no connection while it pauses.
@@ -139,6 +150,16 @@ mod tests {
         assert_eq!(run(&[None]), end(false));
         assert_eq!(run(&[Some(Error::Overloaded("credits"))]).len(), 2);
         assert_eq!(run(&[Some(Error::StoreNotReady)]), end(true), "Redis may have closed a lease");
+        for late in [
+            Error::invalid("/properties/value", "too much"),
+            Error::IdempotencyConflict,
+            Error::Internal("no row".into()),
+        ] {
+            assert_eq!(run(&[Some(late)]), end(true));
+        }
+        for early in [Error::NotFound(Vec::new()), Error::Forbidden(String::new())] {
+            assert_eq!(run(&[Some(early)]), end(false), "before any lease");
+        }
     }
 
     #[test]
