@@ -235,6 +235,24 @@ async fn rest_of_the_balance_is_spent_when_its_top_up_was_lost() {
     verify().await.assert_code("USAGE_EXCEEDED");
 }
 
+/// Scripts count in doubles, which are exact up to 2^53.
+#[tokio::test]
+async fn cost_is_exact_when_a_script_cannot_count_it() {
+    let kw = start().await;
+    let cost = (1_i64 << 53) + 1;
+    let key = create_key(&kw, 2 * cost + 1).await;
+
+    for left in [cost + 1, 1] {
+        let reply = kw.verify_v1(&key.key, json!({ "remaining": { "cost": cost } })).await;
+        assert_eq!(reply.assert_v1_code("VALID")["remaining"], left);
+    }
+
+    // Closes the leases.
+    let request = json!({ "keyId": key.id, "operation": "increment", "value": 0 });
+    kw.v2("keys.updateCredits", request).await.data();
+    assert_eq!(remaining(&kw, &key).await, 1);
+}
+
 /// The unspent credits of a lease that Redis has lost are returned to the key that it was leased to.
 #[tokio::test]
 async fn reroll_waits_until_credits_of_lost_lease_are_returned() {

@@ -82,7 +82,7 @@ pub fn apply_close(lease: &mut Lease, result: CloseResult, now: Timestamp) -> Cl
         CloseResult::NotFound => lease.closed = true,
         CloseResult::Closed { spent_units: spent } => {
             // A forfeited lease returns nothing: it grants no more than was spent.
-            summary.returned_credits = (lease.granted - spent).max(0);
+            summary.returned_credits = lease.granted.saturating_sub(spent).max(0);
             if !Safeguard::CloseOnce.is_disabled() {
                 (lease.granted, lease.closed) = (lease.spent, true);
             }

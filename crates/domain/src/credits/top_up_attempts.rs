@@ -7,6 +7,7 @@ use std::time::Duration;
 use foundation::clock::Monotonic;
 use limiter::{ConsumeReply, LeaseState, LeaseStatus, TopUp, Window};
 
+use super::SCRIPT_BALANCE_MAX;
 use super::top_up::{LeaseProblem, TopUpResult};
 use crate::resolved_key::LeaseHint;
 
@@ -51,6 +52,11 @@ impl Attempt {
         Self { reply, lease_status, not_added }
     }
 
+    /// Returns whether the account may hold more than a lease can report.
+    fn has_large_account(&self) -> bool {
+        self.lease_status.account_balance.is_some_and(|balance| balance >= SCRIPT_BALANCE_MAX)
+    }
+
     /// Returns the problem to solve at the account, if the request failed for a lack of something that the account
     /// can provide.
     pub fn find_problem(
@@ -73,9 +79,11 @@ impl Attempt {
             LeaseState::Sufficient => None,
             LeaseState::Insufficient => Some(LeaseProblem::Insufficient),
             LeaseState::Closed => Some(LeaseProblem::Closed { block: top_up }),
-            LeaseState::AccountExhausted => hint
-                .is_top_up_older_than(EXHAUSTED_TTL_MS, now())
-                .then_some(LeaseProblem::Insufficient),
+            LeaseState::AccountExhausted => {
+                let is_outdated =
+                    self.has_large_account() || hint.is_top_up_older_than(EXHAUSTED_TTL_MS, now());
+                is_outdated.then_some(LeaseProblem::Insufficient)
+            }
         }
     }
 }
@@ -223,6 +231,19 @@ mod tests {
         assert!(!problem(6_000) && problem(6_001));
         hint.mark_balance_stale();
         assert!(problem(5_000));
+    }
+
+    #[test]
+    fn account_is_asked_at_once_when_it_may_hold_more_than_a_lease_reports() {
+        let (hint, windows) = (LeaseHint::default(), [Window::new("a", 9, 1_000, 1)]);
+        hint.record_top_up(1, 0, Monotonic::from_ms(5_000));
+        let mut exhausted = attempt(LeaseState::AccountExhausted, None, true);
+        for (balance, expected) in [(SCRIPT_BALANCE_MAX - 1, false), (SCRIPT_BALANCE_MAX, true)] {
+            exhausted.lease_status.account_balance = Some(balance);
+            let now = || Monotonic::from_ms(5_000);
+            let problem = exhausted.find_problem(&windows, i64::MAX, &hint, now);
+            assert_eq!(problem.is_some(), expected, "{balance}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use foundation::fault_injection::Safeguard;
 use foundation::model::Lease;
 
 use super::LeaseObservation;
+use crate::credits::SCRIPT_BALANCE_MAX;
 
 /// The demand that one top-up covers, in milliseconds: a busy key tops up less than once per second.
 const TOP_UP_COVERS_MS: i64 = 1_500;
@@ -13,7 +14,8 @@ const TOP_UP_COSTS_MIN: i64 = 100;
 /// The divisor for the maximum leased share of a key's remaining credits in a region: a tenth, or one cost if that is
 /// more.
 const LEASED_DIVISOR: i64 = 10;
-/// The maximum total that one lease is granted before a new one is opened: scripts count in doubles.
+/// The maximum total that one lease is granted before a new one is opened, and the maximum top-up: scripts count in doubles,
+/// which are exact up to the sum of both.
 pub const LEASE_GRANTED_MAX: i64 = 1 << 52;
 
 /// Estimates the spend from a lease in [`TOP_UP_COVERS_MS`], based on the spend since the last top-up.
@@ -32,14 +34,19 @@ pub fn leased_max(left: i64, cost: i64) -> i64 {
     (left / LEASED_DIVISOR).max(cost)
 }
 
-/// Returns the amount of a top-up: 0 if the balance is too small, `None` if the bound on leased credits is reached.
-/// The first values are the balance, what the key has left in total, and what is leased in this region.
+/// Returns the amount of a top-up: 0 if the balance is too small, `None` if the bound on leased credits is reached or a
+/// script cannot count as much. The first values are the balance, what the key has left in total, and what is leased in this
+/// region.
 pub fn top_up_amount(
     (balance, left, leased): (i64, i64, i64),
     need: i64,
     cost: i64,
     demand: i64,
 ) -> Option<i64> {
+    // A script does not know how much more than this the account holds.
+    if need > LEASE_GRANTED_MAX && balance >= need.min(SCRIPT_BALANCE_MAX) {
+        return None;
+    }
     if need == 0 || balance < need {
         return Some(0);
     }

@@ -53,7 +53,7 @@ pub enum TopUpResult {
     /// The bound on leased credits is reached, in part by top-ups of the lease in use that are in flight and may soon
     /// be spent. Or the balance is too small without them.
     TopUpsInFlight(i64, TopUp),
-    /// The bound on leased credits is reached, mostly by withheld credits.
+    /// The bound on leased credits is reached, mostly by withheld credits. Or the cost is more than a script can count.
     Withheld,
 }
 
@@ -295,7 +295,8 @@ impl<'a> TopUpChange<'a> {
                 self.pending.push_back(PendingStep::Upsert(at));
             }
             self.pending.push_back(PendingStep::UpdateBalance);
-            let may_change = is_covered || leased - in_flight + need <= leased_max(left, cost);
+            let may_change = need <= LEASE_GRANTED_MAX
+                && (is_covered || leased - in_flight + need <= leased_max(left, cost));
             self.result = match may_change && !is_new {
                 true => TopUpResult::TopUpsInFlight(
                     lease_number,

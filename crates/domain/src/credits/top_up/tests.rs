@@ -281,6 +281,19 @@ fn top_up_does_not_wait_when_nothing_in_flight_is_known_or_needed() {
 }
 
 #[test]
+fn account_itself_is_debited_when_a_script_cannot_count_the_cost() {
+    let lease = || lease(1, 7, 100, 50);
+    for cost in [LEASE_GRANTED_MAX + 51, i64::MAX] {
+        let before = account(i64::MAX - 50, vec![lease()]);
+        let observed = observation(1, 50, LeaseProblem::Insufficient);
+
+        let result = top_up_for_cost(cost, before, observed);
+
+        assert!(matches!(result, TopUpResult::Withheld), "{cost}: {result:?}");
+    }
+}
+
+#[test]
 fn top_up_covers_the_demand_since_the_last_one() {
     let lease_at =
         |topped_up_at, granted, spent| Lease { topped_up_at, ..lease(1, 7, granted, spent) };
@@ -361,6 +374,13 @@ fn top_up_amount_is_at_most_a_tenth_of_the_rest_or_one_cost() {
         (0, 0, 1, 1, 0, Some(0)),
         (2, 5, 3, 8, 0, Some(0)),
         (3, 5, 3, 8, 0, Some(3)),
+        // A script can count this much.
+        (i64::MAX, 0, LEASE_GRANTED_MAX, LEASE_GRANTED_MAX, 0, Some(LEASE_GRANTED_MAX)),
+        (i64::MAX, 0, LEASE_GRANTED_MAX + 1, LEASE_GRANTED_MAX + 1, 0, None),
+        (LEASE_GRANTED_MAX, 0, LEASE_GRANTED_MAX + 1, LEASE_GRANTED_MAX + 1, 0, Some(0)),
+        // It reports no larger balance.
+        (SCRIPT_BALANCE_MAX - 1, 0, i64::MAX, i64::MAX, 0, Some(0)),
+        (SCRIPT_BALANCE_MAX, 0, i64::MAX, i64::MAX, 0, None),
         (i64::MAX, 0, 1, 1, i64::MAX, Some(i64::MAX / 10)),
     ] {
         let left = balance.saturating_add(leased);
