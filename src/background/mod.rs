@@ -22,7 +22,7 @@ use domain::context::poll_schedule::{PollResult, PollSchedule};
 use domain::credits;
 use domain::form_results;
 use domain::last_used;
-use foundation::clock::{Monotonic, Stopwatch};
+use foundation::clock::Monotonic;
 use foundation::error::{Error, Result};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -72,7 +72,9 @@ pub fn start(app: &Arc<App>, announcements: mpsc::Receiver<String>) -> JoinSet<(
     start(estimate_groups(app.clone()).boxed());
     if app.context.redis.is_some() {
         start(send_heartbeats(app.clone()).boxed());
-        start(close_leases(app.clone()).boxed());
+        start(report_lost_leases(app.clone()).boxed());
+        start(close_idle_leases(app.clone()).boxed());
+        start(prune_closed_leases(app.clone()).boxed());
         if app.context.standby.is_some() {
             start(probe_standby(app.context.clone()).boxed());
         }
@@ -247,29 +249,45 @@ async fn estimate_groups(app: Arc<App>) {
     }
 }
 
-/// Closes idle leases, which returns their credits to the account, and reports leases that Redis has lost.
-async fn close_leases(app: Arc<App>) {
-    let idle = Duration::from_secs(app.context.settings.lease_idle_seconds);
-    let mut last_close = Stopwatch::new();
+/// Reports leases that Redis has lost, and closes leases that report stale balances.
+async fn report_lost_leases(app: Arc<App>) {
     loop {
         tokio::time::sleep(LEASES_INTERVAL).await;
-        let due = last_close.elapsed() >= idle / 4;
-        let closing = async {
-            credits::report_lost_leases(&app.ledger).await?;
-            if due {
-                credits::close_idle_leases(&app.context, idle).await?;
-                credits::prune_closed_leases(&app.ledger).await?;
-            }
-            Ok::<_, Error>(())
-        };
-        if let Err(e) = with_timeout(LEASES_TIMEOUT, closing).await {
-            tracing::debug!(error = %e, "failed to close idle leases: {e}");
+        let reporting = credits::report_lost_leases(&app.ledger);
+        if let Err(e) = with_timeout(LEASES_TIMEOUT, reporting).await {
+            tracing::debug!(error = %e, "failed to report lost leases: {e}");
         }
         if let Err(e) = with_timeout(LEASES_TIMEOUT, credits::close_outdated(&app.ledger)).await {
             tracing::debug!(error = %e, "failed to close outdated leases: {e}");
         }
-        if due {
-            last_close = Stopwatch::new();
+    }
+}
+
+/// Closes idle leases, which returns their credits to the account. A pass that does not reach the end is continued soon.
+async fn close_idle_leases(app: Arc<App>) {
+    let idle = Duration::from_secs(app.context.settings.lease_idle_seconds);
+    let mut pause = idle / 4;
+    loop {
+        tokio::time::sleep(pause.max(LEASES_INTERVAL)).await;
+        let closing = credits::close_idle_leases(&app.context, idle);
+        pause = match with_timeout(LEASES_TIMEOUT, closing).await {
+            Ok(()) => idle / 4,
+            Err(e) => {
+                tracing::debug!(error = %e, "failed to close idle leases: {e}");
+                LEASES_INTERVAL
+            }
+        };
+    }
+}
+
+/// Removes what this process knows of closed leases.
+async fn prune_closed_leases(app: Arc<App>) {
+    let idle = Duration::from_secs(app.context.settings.lease_idle_seconds);
+    loop {
+        tokio::time::sleep((idle / 4).max(LEASES_INTERVAL)).await;
+        if let Err(e) = with_timeout(PASS_TIMEOUT, credits::prune_closed_leases(&app.ledger)).await
+        {
+            tracing::debug!(error = %e, "failed to remove closed leases from memory: {e}");
         }
     }
 }

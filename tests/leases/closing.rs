@@ -145,6 +145,66 @@ async fn close_fails_with_the_error_of_the_database_when_its_disk_is_full() {
     assert!(failure.is_outage(), "{failure}");
 }
 
+/// Waits until idle leases could not be closed this often.
+async fn wait_for_failures(connection: &mut PgConnection, count: i64) {
+    let (sql, began) = ("SELECT last_value FROM failures", Stopwatch::new());
+    loop {
+        let failures: i64 = sqlx::query_scalar(sql).fetch_one(&mut *connection).await.unwrap();
+        if failures >= count {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_mins(1), "{failures} of {count}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn replica_forgets_closed_leases_when_others_cannot_be_closed() {
+    let kw = Keyward::start_with(Stack::Replica, |settings| settings.lease_idle_seconds = 1).await;
+    wait_until_registered(&kw).await;
+    let (closed, idle) = (create_key(&kw, 1_000).await, create_key(&kw, 1_000).await);
+    verify(&kw, &idle).await;
+    for sql in [
+        "CREATE SEQUENCE failures".to_owned(),
+        "CREATE FUNCTION fail() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN
+            PERFORM nextval('failures');
+            RAISE EXCEPTION 'no space left' USING ERRCODE = '53100';
+        END $$"
+            .to_owned(),
+        format!(
+            "CREATE TRIGGER disk_is_full BEFORE DELETE ON purses
+            FOR EACH ROW WHEN (OLD.key_id = '{}') EXECUTE FUNCTION fail()",
+            idle.id
+        ),
+    ] {
+        kw.execute_sql(sql).await;
+    }
+    kw.clock.advance_ms(60_000);
+    let mut connection = postgres(&kw).await;
+    wait_for_failures(&mut connection, 2).await;
+    verify(&kw, &closed).await;
+    let [number] = lease_numbers(&kw, &closed).await[..] else { panic!("one lease") };
+    increment(&kw, &closed).await.data();
+
+    wait_for_failures(&mut connection, 8).await;
+
+    // As if the account still had the lease.
+    kw.execute_sql(format!(
+        "INSERT INTO purses (key_id, epoch, life, granted, spent, opened_at, asked_at, asked_by)
+        VALUES ('{}', {number}, 7, 100, 0, 1, {}, 'rep_a')",
+        closed.id,
+        i64::MAX
+    ))
+    .await;
+    credits::report_and_deregister(&kw.app.ledger).await.unwrap();
+    let sql = "SELECT spent FROM purses WHERE key_id = $1";
+    for (key, expected) in [(&closed, 0), (&idle, 1)] {
+        let spent: i64 =
+            sqlx::query_scalar(sql).bind(&key.id).fetch_one(&mut connection).await.unwrap();
+        assert_eq!(spent, expected);
+    }
+}
+
 #[tokio::test]
 async fn closing_own_leases_ends_when_redis_is_unreachable() {
     let kw = Keyward::start_with(Stack::Replica, |settings| {

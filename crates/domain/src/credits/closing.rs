@@ -24,8 +24,10 @@ use super::retries::{ChangeRetry, ChangeStep};
 use crate::context::Context;
 use crate::credits::CreditLedger;
 
-/// The number of leases that a background task closes concurrently.
+/// The number of leases that a background task closes concurrently while the database is near.
 const CLOSES_CONCURRENT_MAX: usize = 4;
+/// The number of idle leases while it is far away, where a close mostly waits for the network.
+const FAR_CLOSES_CONCURRENT_MAX: usize = 8;
 /// The number of leases that one script call examines.
 const EXAMINED_LEASES_MAX: usize = 100;
 
@@ -245,6 +247,10 @@ pub async fn close_own_leases(context: &Context) -> Result<()> {
     close_listed_leases(context, i64::MAX / 2, Some(&context.replica_id), CloseScope::All).await
 }
 
+fn closes_max(context: &Context) -> usize {
+    if context.is_database_far() { FAR_CLOSES_CONCURRENT_MAX } else { CLOSES_CONCURRENT_MAX }
+}
+
 async fn close_listed_leases(
     context: &Context,
     idle_ms: i64,
@@ -267,7 +273,7 @@ async fn close_listed_leases(
         };
         let mut results = stream::iter(leases)
             .map(|(key, _)| async move { close_key_leases(context, &key, scope).await.map(drop) })
-            .buffer_unordered(CLOSES_CONCURRENT_MAX);
+            .buffer_unordered(closes_max(context));
         while let Some(result) = results.next().await {
             result?;
         }
@@ -279,7 +285,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use foundation::clock::{Clock, Stopwatch};
+    use foundation::clock::{Clock, Monotonic, Stopwatch};
     use foundation::config::{Config, Deployment};
 
     use super::*;
@@ -297,6 +303,18 @@ mod tests {
         }
         let (context, _announcements) = Context::new(settings, Clock::System).expect("a context");
         CreditLedger::new(Arc::new(context))
+    }
+
+    #[test]
+    fn more_leases_are_closed_at_once_when_the_database_is_far_away() {
+        for (round_trip_ms, expected) in [(9, 4), (10, 8)] {
+            let ledger = create_ledger(true);
+            let round_trip = Duration::from_millis(round_trip_ms);
+
+            ledger.context.database_distance.record(round_trip, Monotonic::default());
+
+            assert_eq!(closes_max(&ledger.context), expected, "{round_trip_ms} ms");
+        }
     }
 
     #[tokio::test]
