@@ -59,6 +59,16 @@ pub enum LeaseState {
     NotFound,
 }
 
+impl LeaseState {
+    /// Returns whether the lease has not received the top-up of the request, if that had one.
+    pub fn rejects_top_up(self) -> bool {
+        match self {
+            Self::Closed | Self::WrongGeneration | Self::NotFound => true,
+            Self::Sufficient | Self::Insufficient | Self::AccountExhausted => false,
+        }
+    }
+}
+
 /// The result of closing a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseResult {

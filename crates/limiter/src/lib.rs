@@ -255,6 +255,12 @@ impl ConsumeRequest {
     fn has_top_up(&self) -> bool {
         self.spend.as_ref().is_some_and(|spend| spend.top_up.is_some())
     }
+
+    /// Returns whether a lease receives credits.
+    fn adds_credits(&self) -> bool {
+        let top_up = self.spend.as_ref().and_then(|spend| spend.top_up);
+        top_up.is_some_and(|top_up| top_up.top_up > 0)
+    }
 }
 
 /// The reply to a [`ConsumeRequest`].

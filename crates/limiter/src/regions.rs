@@ -17,8 +17,8 @@ use futures_util::future::join_all;
 use self::questions::{Asked, ask, ask_without_waiting};
 use super::window_lease::Moved;
 use super::{
-    Away, ConsumeReply, ConsumeRequest, GroupChange, RegionalReply, Side, Window, WindowLease,
-    WindowLeaseState,
+    Away, ConsumeReply, ConsumeRequest, GroupChange, LeaseState, RegionalReply, Side, Window,
+    WindowLease, WindowLeaseState,
 };
 
 pub use self::links::{RegionLinks, TakenBack};
@@ -105,6 +105,11 @@ pub async fn consume<L: RegionLinks>(
     let began_at = links.now();
     let mut request = request.clone();
     let mut reply = links.consume_here(request.clone()).await?;
+    // Only this call carries the top-up, so only its reply tells whether the lease has received it.
+    let adds_credits = request.adds_credits();
+    if adds_credits && reply.lease.is_some_and(|lease| lease.state.rejects_top_up()) {
+        return Ok(reply);
+    }
     let (mut rounds, mut redirections, mut group_change) = (0, 0, GroupChange::None);
     loop {
         let Some(regional) = reply.regional.as_deref() else { return Ok(reply) };
@@ -158,6 +163,9 @@ pub async fn consume<L: RegionLinks>(
             return Err(Arc::new(Error::HomeMoving).into());
         }
         reply = links.consume_here(request.clone()).await?;
+        if adds_credits {
+            hide_close(&mut reply);
+        }
     }
     // Homes have grown the group, or one of them may not.
     reply.group_change = reply.group_change.max(group_change);
@@ -168,6 +176,16 @@ pub async fn consume<L: RegionLinks>(
     links.record_decision(has_waited);
     refill_ahead(links, questions, &request, &reply);
     Ok(reply)
+}
+
+/// Makes the reply not say that the lease is closed, which means that it has not received the top-up. It was closed later:
+/// the next request for it shows that.
+fn hide_close(reply: &mut ConsumeReply) {
+    if let Some(lease) = &mut reply.lease
+        && lease.state == LeaseState::Closed
+    {
+        lease.state = LeaseState::Insufficient;
+    }
 }
 
 /// Makes the reply say that the windows whose leases still do not suffice reject the request.

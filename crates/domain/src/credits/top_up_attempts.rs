@@ -38,12 +38,8 @@ impl Attempt {
         top_up: Option<TopUp>,
         is_trusted: bool,
     ) -> Self {
-        let not_added = match lease_status.state {
-            LeaseState::Closed | LeaseState::WrongGeneration | LeaseState::NotFound => {
-                top_up.map_or(0, |top_up| top_up.top_up)
-            }
-            LeaseState::Sufficient | LeaseState::Insufficient | LeaseState::AccountExhausted => 0,
-        };
+        let rejected = top_up.filter(|_| lease_status.state.rejects_top_up());
+        let not_added = rejected.map_or(0, |top_up| top_up.top_up);
         if !is_trusted {
             // The lease has been reported as lost, so this result does not count. A top-up that was added is lost
             // with it, because other replicas may still spend it.

@@ -9,6 +9,7 @@ use super::questions::Running;
 use super::*;
 
 mod moves;
+mod top_ups;
 
 const MINUTE: i64 = 60_000;
 /// The window of the scripted replies.
