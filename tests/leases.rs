@@ -1,6 +1,7 @@
 //! Tests credit leases of a server with Postgres and Redis: how they are closed, and how many are returned at once.
 
 mod closing;
+mod exports;
 mod registration;
 mod reports;
 mod top_up_batches;

@@ -18,6 +18,8 @@ pub use outages::{is_database_outage, is_lost_connection};
 pub use retry_after::RetryAfter;
 pub use subjects::{AuthenticationError, QueryErrorKind, Refusal, ResourceRef};
 
+use crate::id::KeyId;
+
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// One invalid field of a request.
@@ -102,6 +104,16 @@ pub enum Error {
     /// Another replica may still be spending from it, so the remaining credits are unknown.
     #[error("a credit lease of the key could not be closed")]
     LeaseNotClosed,
+    /// What it holds is unknown.
+    #[error(
+        "a credit lease of key {0} was opened or closed at this moment, or Redis has lost it; try again in a minute"
+    )]
+    LeaseNotFound(KeyId),
+    #[error(
+        "credits of key {0} are withheld, because Redis lost them; see `keyward credits list`, and try again when they are \
+        returned or released"
+    )]
+    CreditsWithheld(KeyId),
     #[error("the database did not respond within {0} s")]
     StoreTimeout(u64),
     #[error("the database is not available; retry in a few seconds")]
@@ -222,6 +234,8 @@ impl Error {
             | Self::HomeMoving
             | Self::RedisDeadlinePassed
             | Self::LeaseNotClosed
+            | Self::LeaseNotFound(_)
+            | Self::CreditsWithheld(_)
             | Self::StoreTimeout(_)
             | Self::StoreNotReady
             | Self::CommitLost(_)

@@ -19,7 +19,7 @@ pub trait CreditReads: Send {
     ) -> Result<Vec<(KeyId, i64)>>;
     /// Returns the recorded leases of these keys.
     async fn list_leases_of_keys(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, i64)>>;
-    /// Returns the accounts of those of these keys that are metered, with their leases in use.
+    /// Returns the accounts of those of these keys that are metered, with all their leases.
     async fn list_accounts(&mut self, keys: &[KeyId]) -> Result<Vec<(KeyId, CreditAccount)>>;
     /// Returns the credit account of a key of any workspace. `None` if the key does not exist or is not metered.
     async fn find_account(&mut self, key: &KeyId) -> Result<Option<CreditAccount>>;

@@ -27,7 +27,7 @@ pub struct KeyFilter {
     /// Only keys of this owner.
     pub owner: Option<KeyOwner>,
     pub decrypt_mode: DecryptMode,
-    /// Whether to fail if what a lease holds cannot be read, instead of leaving it out of the credits.
+    /// Whether to fail if what a lease holds is unknown or withheld, instead of leaving it out of the credits.
     pub requires_leases: bool,
     pub paging: Paging,
 }

@@ -93,9 +93,10 @@ impl CreditReads for Connection {
             array!(object!(
                 "'epoch', p.epoch, 'life', p.life, 'granted', p.granted, 'spent', p.spent,
                 'opened_at', p.opened_at, 'asked_at', p.asked_at, 'asked_by', p.asked_by,
-                'region', p.region"
+                'withheld_at', p.withheld_at,
+                'closed', CASE WHEN p.closed THEN 1 ELSE 0 END, 'region', p.region"
             )),
-            " FROM purses p WHERE p.key_id = k.id AND p.withheld_at IS NULL) AS purses
+            " FROM purses p WHERE p.key_id = k.id) AS purses
             FROM keys k
             WHERE k.credits IS NOT NULL AND k.id ",
             is_one_of!("$1")

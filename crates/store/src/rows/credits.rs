@@ -106,6 +106,9 @@ struct LeaseRow {
     opened_at: i64,
     asked_at: i64,
     asked_by: String,
+    withheld_at: Option<i64>,
+    /// 1 if it is closed, else 0: the engines differ in how they encode a boolean.
+    closed: i64,
     region: String,
 }
 
@@ -120,8 +123,8 @@ impl KeyAccountRow {
             opened_at: Timestamp(row.opened_at),
             topped_up_at: Timestamp(row.asked_at),
             topped_up_by: row.asked_by,
-            withheld_at: None,
-            closed: false,
+            withheld_at: row.withheld_at.map(Timestamp),
+            closed: row.closed != 0,
             region: row.region,
         });
         Ok(Some((self.id, CreditAccount { credits, leases: leases.collect(), database_time: now })))
