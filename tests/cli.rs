@@ -23,6 +23,7 @@ mod help;
 mod import;
 mod keys;
 mod large_imports;
+mod metadata;
 mod names;
 mod namespaces;
 mod output;

@@ -9,12 +9,14 @@ use std::process;
 use clap::Args;
 use domain::keys::{self, DecryptMode, FoundKey, KeyFilter};
 use domain::page::Paging;
+use foundation::clock::Timestamp;
 use foundation::config::Settings;
 use foundation::error::Error;
 use foundation::id::ApiId;
-use foundation::model::{Refill, RefillInterval};
+use foundation::model::{Meta, Ratelimit, Refill, RefillInterval};
 use foundation::secret::KeyHash;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use super::operator::Operator;
 use super::output::{CommandOutput, counted, end_of_output};
@@ -47,6 +49,81 @@ struct NewFile {
     /// The file until then.
     partial: PathBuf,
     writer: BufWriter<File>,
+}
+
+/// A key as `keyward import` reads it. The request has no null and no empty lists.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ExportedKey<'a> {
+    hash: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    external_id: Option<&'a str>,
+    /// Stored and exported as it was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a Meta>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    environment: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    roles: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    permissions: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ratelimits: Vec<ExportedLimit<'a>>,
+    enabled: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credits: Option<ExportedCredits>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ExportedLimit<'a> {
+    name: &'a str,
+    limit: i64,
+    duration: i64,
+    auto_apply: bool,
+    r#async: bool,
+}
+
+impl<'a> From<&'a Ratelimit> for ExportedLimit<'a> {
+    fn from(limit: &'a Ratelimit) -> Self {
+        Self {
+            name: &limit.name,
+            limit: limit.limit,
+            duration: limit.duration_ms,
+            auto_apply: limit.auto_apply,
+            r#async: limit.is_approximate,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ExportedCredits {
+    remaining: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refill: Option<ExportedRefill>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ExportedRefill {
+    interval: &'static str,
+    amount: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refill_day: Option<u8>,
+}
+
+impl From<&Refill> for ExportedRefill {
+    fn from(refill: &Refill) -> Self {
+        let (interval, refill_day) = match refill.interval {
+            RefillInterval::Daily => ("daily", None),
+            RefillInterval::Monthly { day } => ("monthly", Some(day)),
+        };
+        Self { interval, amount: refill.amount, refill_day }
+    }
 }
 
 /// How many keys were written, and how many were left out.
@@ -117,7 +194,7 @@ async fn write_keys(
         let page = keys::list(&operator.app.context, &operator.caller, filter).await?;
         for found in &page.items {
             // The hash of a key that waits for its first use is not that of the whole key.
-            let Some(line) = to_line(found) else {
+            let Some(line) = to_line(found)? else {
                 counts.pending += 1;
                 continue;
             };
@@ -230,45 +307,32 @@ fn report(out: CommandOutput, path: Option<&Path>, counts: &ExportCounts) {
 }
 
 /// Returns a key as `keyward import` reads it. `None`: it has no hash of the whole key yet.
-fn to_line(found: &FoundKey) -> Option<String> {
+fn to_line(found: &FoundKey) -> Result<Option<String>, Error> {
     let stored = &found.stored;
     let key = &stored.key;
-    KeyHash::from_base64(&key.hash)?;
-    let permissions: Vec<_> = stored.permissions.iter().map(|it| it.slug.as_str()).collect();
-    let limits = stored.ratelimits.iter().map(|limit| {
-        json!({
-            "name": limit.name, "limit": limit.limit, "duration": limit.duration_ms,
-            "autoApply": limit.auto_apply, "async": limit.is_approximate,
-        })
-    });
-    // Version 1 allows an empty name.
-    let name = key.name.as_deref().filter(|name| !name.is_empty());
-    let mut line = json!({
-        "hash": key.hash, "name": name, "externalId": key.owner_id, "meta": key.meta,
-        "environment": key.environment, "expires": key.expires_at,
-        "roles": found.resolved.roles(), "permissions": permissions,
-        "ratelimits": limits.collect::<Vec<_>>(), "enabled": key.is_enabled,
-    });
-    if let Some((remaining, refill)) = found.credits {
-        line["credits"] = json!({ "remaining": remaining });
-        if let Some(refill) = refill {
-            line["credits"]["refill"] = refill_json(&refill);
-        }
+    if KeyHash::from_base64(&key.hash).is_none() {
+        return Ok(None);
     }
-    // The request has no null and no empty lists.
-    let is_set =
-        |value: &Value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty());
-    if let Value::Object(fields) = &mut line {
-        fields.retain(|_, value| is_set(value));
-    }
-    Some(line.to_string())
-}
-
-fn refill_json(refill: &Refill) -> Value {
-    match refill.interval {
-        RefillInterval::Daily => json!({ "interval": "daily", "amount": refill.amount }),
-        RefillInterval::Monthly { day } => {
-            json!({ "interval": "monthly", "amount": refill.amount, "refillDay": day })
-        }
-    }
+    let exported = ExportedKey {
+        hash: &key.hash,
+        // Version 1 allows an empty name.
+        name: key.name.as_deref().filter(|name| !name.is_empty()),
+        external_id: key.owner_id.as_deref(),
+        meta: key.meta.as_ref(),
+        environment: key.environment.as_deref(),
+        expires: key.expires_at,
+        roles: found.resolved.roles().iter().map(String::as_str).collect(),
+        permissions: stored.permissions.iter().map(|it| it.slug.as_str()).collect(),
+        ratelimits: stored.ratelimits.iter().map(ExportedLimit::from).collect(),
+        enabled: key.is_enabled,
+        credits: found.credits.map(|(remaining, refill)| ExportedCredits {
+            remaining,
+            refill: refill.as_ref().map(ExportedRefill::from),
+        }),
+    };
+    let mut line = serde_json::to_string(&exported)
+        .map_err(|e| Error::Internal(format!("failed to encode a key: {e}")))?;
+    // Only metadata has line breaks: they are between its values, where they mean nothing. In texts they are escaped.
+    line.retain(|c| c != '\n' && c != '\r');
+    Ok(Some(line))
 }

@@ -168,11 +168,11 @@ async fn create(
     let (mut request, identity) = fields.read()?;
     request.set("name", name);
     if let Some(identity) = identity {
-        let stored = request.get("identityHeaders").cloned().unwrap_or_default();
+        let stored = request.get("identityHeaders").unwrap_or_default();
         request.set("identityHeaders", Some(identity.merge_into(stored)));
     }
     let operator = Operator::open(settings, &workspace).await?;
-    let created = operator.call::<CreatePolicy>(&request.into_value()).await?;
+    let created = operator.call::<CreatePolicy>(&request).await?;
     write_secret(out, &created);
     operator.close().await;
     Ok(())
@@ -191,7 +191,7 @@ async fn update(
     let operator = Operator::open(settings, &workspace).await?;
     if let Some(identity) = identity {
         let stored = match request.get("identityHeaders") {
-            Some(given) => given.clone(),
+            Some(given) => given,
             None => {
                 let found = operator.call::<GetPolicy>(&json!({ "policyId": policy })).await?;
                 found["identityHeaders"].clone()
@@ -200,7 +200,7 @@ async fn update(
         request.set("identityHeaders", Some(identity.merge_into(stored)));
     }
     request.set("policyId", Some(policy));
-    let updated = operator.call::<UpdatePolicy>(&request.into_value()).await?;
+    let updated = operator.call::<UpdatePolicy>(&request).await?;
     out.write_fields(policy_fields(&updated), &updated);
     operator.close().await;
     Ok(())

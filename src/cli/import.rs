@@ -10,10 +10,13 @@ use domain::migrations;
 use foundation::config::Settings;
 use foundation::model::Algorithm;
 use foundation::secret::{KeyHash, split_prefixed_key};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 
+use super::input::{RawFields, to_raw};
 use super::key_file::{KeyFile, file_error};
-use super::operator::Operator;
+use super::operator::{Operator, to_body};
 use super::output::{CommandOutput, counted};
 use super::{CommandError, CommandResult};
 
@@ -44,6 +47,15 @@ pub struct ImportOptions {
     dry_run: bool,
     #[arg(long, default_value = "ws_default")]
     workspace: String,
+}
+
+/// A request of `keys.importKeys`. The keys are sent as they are in the file.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ImportRequest<'a> {
+    migration_id: &'a str,
+    api_id: &'a str,
+    keys: Vec<Box<RawValue>>,
 }
 
 /// The result of an import.
@@ -110,11 +122,11 @@ pub async fn run(settings: Settings, out: CommandOutput, options: ImportOptions)
 fn check_keys(file: &KeyFile, algorithm: Algorithm, api_id: &str) -> Result<usize, CommandError> {
     let mut count = 0;
     for batch in KeyBatches::new(hash_keys(file.keys()?, algorithm)) {
-        let (batch, first) = (batch?, count + 1);
-        count += batch.len();
+        let (keys, first) = (batch?, count + 1);
+        count += keys.len();
         // The ID stands for that of the migration.
-        let request = to_request("mig_new", api_id, &batch);
-        in_process::validate_request(ImportKeys::NAME, &request).map_err(|e| {
+        let request = ImportRequest { migration_id: "mig_new", api_id, keys };
+        in_process::validate_request(ImportKeys::NAME, &to_body(&request)?).map_err(|e| {
             let faults = number_keys(&e.to_string(), first);
             file_error(&format!("among the keys {first} to {count}: {faults}"))
         })?;
@@ -136,8 +148,8 @@ async fn import_keys(
     let mut result = ImportResult::default();
     for batch in KeyBatches::new(hash_keys(file.keys()?, algorithm)) {
         let reply = match batch {
-            Ok(batch) => {
-                let request = to_request(migration, api_id, &batch);
+            Ok(keys) => {
+                let request = ImportRequest { migration_id: migration, api_id, keys };
                 operator.call::<ImportKeys>(&request).await
             }
             Err(e) => Err(e),
@@ -182,79 +194,78 @@ fn number_keys(message: &str, first: usize) -> String {
     numbered
 }
 
-fn to_request(migration: &str, api_id: &str, keys: &[Value]) -> Value {
-    json!({ "migrationId": migration, "apiId": api_id, "keys": keys })
-}
-
 /// Replaces full keys by their hashes.
 fn hash_keys(
-    keys: impl Iterator<Item = Result<Value, CommandError>>,
+    keys: impl Iterator<Item = Result<Box<RawValue>, CommandError>>,
     algorithm: Algorithm,
-) -> impl Iterator<Item = Result<Value, CommandError>> {
-    keys.zip(1_usize..).map(move |(key, number)| match key? {
-        Value::Object(fields) => {
-            hash_key(fields, algorithm).map_err(|e| file_error(&format!("key {number}: {e}")))
-        }
-        _ => Err(file_error(&format!("key {number} must be a JSON object"))),
+) -> impl Iterator<Item = Result<Box<RawValue>, CommandError>> {
+    keys.zip(1_usize..).map(move |(key, number)| {
+        let key = key?;
+        let Ok(mut fields) = serde_json::from_str::<RawFields>(key.get()) else {
+            return Err(file_error(&format!("key {number} must be a JSON object")));
+        };
+        hash_key(&mut fields, algorithm).map_err(|e| file_error(&format!("key {number}: {e}")))?;
+        to_raw_value(&fields).map_err(|e| file_error(&format!("key {number}: {e}")))
     })
 }
 
+/// Returns the text of a field. `None`: it is absent or no text.
+fn text_of(value: Option<&RawValue>) -> Option<String> {
+    serde_json::from_str(value?.get()).ok()
+}
+
 /// Checks a hash, or replaces a full key by its hash: that of the long token if the algorithm is `prefixed-api-key`.
-fn hash_key(mut fields: Map<String, Value>, algorithm: Algorithm) -> Result<Value, &'static str> {
+fn hash_key(fields: &mut RawFields, algorithm: Algorithm) -> Result<(), &'static str> {
     let Some(key) = fields.remove("key") else {
-        let hash = fields.get("hash").and_then(Value::as_str).unwrap_or_default();
-        let is_hash = KeyHash::from_hex(hash).or_else(|| KeyHash::from_base64(hash)).is_some();
+        let hash = text_of(fields.get("hash").map(Box::as_ref)).unwrap_or_default();
+        let is_hash = KeyHash::from_hex(&hash).or_else(|| KeyHash::from_base64(&hash)).is_some();
         return match is_hash {
-            true => Ok(Value::Object(fields)),
+            true => Ok(()),
             false => Err("`hash` must be a SHA-256 in base64 or hexadecimal"),
         };
     };
     if fields.contains_key("hash") {
         return Err("must have either `key` or `hash`");
     }
-    let key = key.as_str().filter(|key| !key.is_empty()).ok_or("`key` must be a text")?;
+    let key = text_of(Some(&key)).filter(|key| !key.is_empty()).ok_or("`key` must be a text")?;
     let hashed = match algorithm {
-        Algorithm::Sha256 => key,
+        Algorithm::Sha256 => key.as_str(),
         Algorithm::PrefixedApiKey => {
-            let (_, _, long) = split_prefixed_key(key)
+            let (_, _, long) = split_prefixed_key(&key)
                 .ok_or("`key` must have a prefix, a short and a long token, with _ between them")?;
             long
         }
     };
-    fields.insert("hash".to_owned(), json!(KeyHash::compute(hashed).to_base64()));
-    Ok(Value::Object(fields))
+    fields.insert("hash".to_owned(), to_raw(&json!(KeyHash::compute(hashed).to_base64())));
+    Ok(())
 }
 
 /// Groups keys into requests within the bounds of one.
 struct KeyBatches<I> {
     keys: I,
-    /// The first key of the next request, and its size.
-    next_key: Option<(Value, usize)>,
+    /// The first key of the next request.
+    next_key: Option<Box<RawValue>>,
 }
 
-impl<I: Iterator<Item = Result<Value, CommandError>>> KeyBatches<I> {
+impl<I: Iterator<Item = Result<Box<RawValue>, CommandError>>> KeyBatches<I> {
     fn new(keys: I) -> Self {
         Self { keys, next_key: None }
     }
 
-    /// Returns the next key and its size.
-    fn read_key(&mut self) -> Result<Option<(Value, usize)>, CommandError> {
-        if let Some(key) = self.next_key.take() {
-            return Ok(Some(key));
+    fn read_key(&mut self) -> Result<Option<Box<RawValue>>, CommandError> {
+        match self.next_key.take() {
+            Some(key) => Ok(Some(key)),
+            None => self.keys.next().transpose(),
         }
-        let key = self.keys.next().transpose()?;
-        Ok(key.map(|key| {
-            let size = key.to_string().len();
-            (key, size)
-        }))
     }
 
-    fn next_batch(&mut self) -> Result<Vec<Value>, CommandError> {
+    fn next_batch(&mut self) -> Result<Vec<Box<RawValue>>, CommandError> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < IMPORTED_KEYS_MAX {
-            let Some((key, size)) = self.read_key()? else { break };
+            let Some(key) = self.read_key()? else { break };
+            let size = key.get().len();
             if !batch.is_empty() && bytes + size > BATCH_BYTES_MAX {
-                self.next_key = Some((key, size));
+                self.next_key = Some(key);
                 break;
             }
             bytes += size;
@@ -264,8 +275,8 @@ impl<I: Iterator<Item = Result<Value, CommandError>>> KeyBatches<I> {
     }
 }
 
-impl<I: Iterator<Item = Result<Value, CommandError>>> Iterator for KeyBatches<I> {
-    type Item = Result<Vec<Value>, CommandError>;
+impl<I: Iterator<Item = Result<Box<RawValue>, CommandError>>> Iterator for KeyBatches<I> {
+    type Item = Result<Vec<Box<RawValue>>, CommandError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let batch = self.next_batch();
@@ -279,7 +290,7 @@ mod tests {
     use super::*;
 
     /// Returns the keys of a file with their hashes, or none if they cannot be read.
-    fn keys_of(text: &str) -> Vec<Value> {
+    fn keys_of(text: &str) -> Vec<Box<RawValue>> {
         let Ok(file) = KeyFile::from_bytes(text.into()) else { return Vec::new() };
         let Ok(keys) = file.keys() else { return Vec::new() };
         hash_keys(keys, Algorithm::Sha256).collect::<Result<_, _>>().unwrap_or_default()
@@ -316,7 +327,7 @@ mod tests {
     #[test]
     fn prefixed_key_is_hashed_without_its_prefix() {
         let hash = |key: &str| {
-            let keys = [Ok(json!({ "key": key }))].into_iter();
+            let keys = [Ok(to_raw(&json!({ "key": key })))].into_iter();
             hash_keys(keys, Algorithm::PrefixedApiKey).collect::<Result<Vec<_>, _>>()
         };
 
@@ -353,7 +364,7 @@ mod tests {
     #[test]
     fn batches_are_bounded_by_number_and_size() {
         let sizes = |keys: Vec<Value>| {
-            let batches = KeyBatches::new(keys.into_iter().map(Ok));
+            let batches = KeyBatches::new(keys.iter().map(|key| Ok(to_raw(key))));
             batches.map(|batch| batch.map_or(0, |keys| keys.len())).collect::<Vec<_>>()
         };
 

@@ -1,11 +1,14 @@
 //! What commands read: files, durations, points in time and lists of options.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read};
 
 use foundation::clock::{Clock, Timestamp};
 use jiff::{Span, SpanRelativeTo};
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::CommandError;
 
@@ -82,32 +85,50 @@ pub fn parse_moment(text: &str) -> Result<Timestamp, String> {
     }
 }
 
+/// The fields of a JSON object by name, each with its JSON text unchanged: metadata is stored as it was written.
+pub type RawFields = BTreeMap<String, Box<RawValue>>;
+
+/// Returns the JSON text of a value.
+pub fn to_raw(value: &Value) -> Box<RawValue> {
+    RawValue::from_string(value.to_string()).expect("a value is JSON")
+}
+
 /// The fields of a request, in which options take precedence over a file.
-#[derive(Debug, Default)]
-pub struct RequestFields(Map<String, Value>);
+#[derive(Debug, Default, Serialize)]
+#[serde(transparent)]
+pub struct RequestFields(RawFields);
 
 impl RequestFields {
     /// Reads the fields in a file with a JSON object. Without one there are none.
     pub fn read(option: &str, path: Option<&str>) -> Result<Self, CommandError> {
         let Some(path) = path else { return Ok(Self::default()) };
-        match read_json(option, path, FILE_MAX_BYTES)? {
-            Value::Object(fields) => Ok(Self(fields)),
-            _ => Err(CommandError::Usage(format!("{option}: {path} must contain a JSON object"))),
-        }
+        let text = read_text(option, path, FILE_MAX_BYTES)?;
+        let fields = serde_json::from_str(&text).map_err(|e| match e.is_data() {
+            true => format!("{option}: {path} must contain a JSON object"),
+            false => format!("{option}: {path} is not JSON: {e}"),
+        });
+        fields.map(Self).map_err(CommandError::Usage)
     }
 
     /// Returns the fields of a JSON object, and none of another value.
     pub fn from_value(value: Value) -> Self {
         match value {
-            Value::Object(fields) => Self(fields),
+            Value::Object(fields) => {
+                Self(fields.iter().map(|(name, value)| (name.clone(), to_raw(value))).collect())
+            }
             _ => Self::default(),
         }
     }
 
     /// Sets a field if there is a value.
     pub fn set(&mut self, name: &str, value: Option<impl Into<Value>>) {
+        self.set_raw(name, value.map(|value| to_raw(&value.into())));
+    }
+
+    /// Sets a field if there is a value, whose JSON text stays unchanged.
+    pub fn set_raw(&mut self, name: &str, value: Option<Box<RawValue>>) {
         if let Some(value) = value {
-            self.0.insert(name.to_owned(), value.into());
+            self.0.insert(name.to_owned(), value);
         }
     }
 
@@ -128,15 +149,15 @@ impl RequestFields {
 
     /// Removes fields without a value.
     pub fn remove_nulls(&mut self) {
-        self.0.retain(|_, value| !value.is_null());
+        self.0.retain(|_, value| value.get() != "null");
     }
 
-    pub fn get(&self, name: &str) -> Option<&Value> {
-        self.0.get(name)
+    pub fn get(&self, name: &str) -> Option<Value> {
+        serde_json::from_str(self.0.get(name)?.get()).ok()
     }
 
     pub fn into_value(self) -> Value {
-        Value::Object(self.0)
+        json!(self.0)
     }
 }
 

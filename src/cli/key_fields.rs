@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use foundation::clock::Timestamp;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::CommandError;
@@ -59,7 +60,7 @@ struct KeyFields {
     external_id: Option<String>,
     /// Set the meta, a JSON object, which verification returns
     #[arg(long, value_name = "JSON", value_parser = parse_json)]
-    meta: Option<Value>,
+    meta: Option<Box<RawValue>>,
     /// Set when the key expires: a time such as 2030-01-31T12:00:00Z, or a duration from now such as 90d
     #[arg(long, value_name = "TIME", value_parser = parse_expiry)]
     expires: Option<Expiry>,
@@ -106,11 +107,9 @@ enum RefillInterval {
     Monthly,
 }
 
-fn parse_json(text: &str) -> Result<Value, String> {
-    match text.is_empty() {
-        true => Ok(Value::Null),
-        false => serde_json::from_str(text).map_err(|e| format!("is not JSON: {e}")),
-    }
+fn parse_json(text: &str) -> Result<Box<RawValue>, String> {
+    let text = if text.is_empty() { "null" } else { text };
+    RawValue::from_string(text.to_owned()).map_err(|e| format!("is not JSON: {e}"))
 }
 
 fn parse_expiry(text: &str) -> Result<Expiry, String> {
@@ -139,7 +138,7 @@ fn parse_ratelimit(text: &str) -> Result<Value, String> {
 
 impl KeyCreation {
     /// Returns the request of `keys.createKey`.
-    pub fn into_request(self) -> Result<Value, CommandError> {
+    pub fn into_request(self) -> Result<RequestFields, CommandError> {
         let mut request = RequestFields::read("--file", self.file.as_deref())?;
         request.set("apiId", self.api_id);
         request.set("prefix", self.prefix);
@@ -149,17 +148,17 @@ impl KeyCreation {
         self.fields.set(&mut request);
         // A new key has nothing to clear.
         request.remove_nulls();
-        Ok(request.into_value())
+        Ok(request)
     }
 }
 
 impl KeyUpdate {
     /// Returns the request of `keys.updateKey`.
-    pub fn into_request(self) -> Result<Value, CommandError> {
+    pub fn into_request(self) -> Result<RequestFields, CommandError> {
         let mut request = RequestFields::read("--file", self.file.as_deref())?;
         request.set("keyId", Some(self.id));
         self.fields.set(&mut request);
-        Ok(request.into_value())
+        Ok(request)
     }
 }
 
@@ -168,7 +167,7 @@ impl KeyFields {
     fn set(self, request: &mut RequestFields) {
         request.set_or_clear("name", self.name);
         request.set_or_clear("externalId", self.external_id);
-        request.set("meta", self.meta);
+        request.set_raw("meta", self.meta);
         let expires = self.expires.map(|expires| match expires {
             Expiry::At(at) => json!(at),
             Expiry::Never => Value::Null,

@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, Read as _, Seek as _};
 
 use api::Operation as _;
 use api::import_keys::ImportKeys;
-use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::CommandError;
 use super::input::{FILE_MAX_BYTES, STDIN, read_bytes};
@@ -25,8 +25,8 @@ pub fn file_error(what: &str) -> CommandError {
     CommandError::Usage(format!("{FILE}: {what}"))
 }
 
-/// The keys of a file, in their order, up to the first error.
-pub type FileKeys<'a> = Box<dyn Iterator<Item = Result<Value, CommandError>> + 'a>;
+/// The keys of a file as JSON, in their order, up to the first error.
+pub type FileKeys<'a> = Box<dyn Iterator<Item = Result<Box<RawValue>, CommandError>> + 'a>;
 
 /// A file with keys, which can be read more than once.
 pub struct KeyFile {
@@ -37,7 +37,7 @@ enum KeyFileContent {
     /// One JSON object per line.
     Lines(KeyFileSource),
     /// The keys of a JSON list or of CSV.
-    Keys(Vec<Value>),
+    Keys(Vec<Box<RawValue>>),
 }
 
 impl KeyFile {
@@ -106,13 +106,14 @@ fn find_first_byte(reader: impl BufRead) -> io::Result<Option<u8>> {
     Ok(None)
 }
 
-fn parse_list(text: &str) -> Result<Vec<Value>, CommandError> {
+fn parse_list(text: &str) -> Result<Vec<Box<RawValue>>, CommandError> {
     serde_json::from_str(text).map_err(|e| file_error(&format!("is not a JSON list: {e}")))
 }
 
-fn parse_csv(text: &str) -> Result<Vec<Value>, CommandError> {
+fn parse_csv(text: &str) -> Result<Vec<Box<RawValue>>, CommandError> {
     let keys = dashboard::parse_csv_keys(text).map_err(|e| file_error(&e))?;
-    Ok(keys.into_iter().map(Value::Object).collect())
+    let keys = keys.iter().map(to_raw_value).collect::<Result<Vec<_>, serde_json::Error>>();
+    keys.map_err(|e| file_error(&e.to_string()))
 }
 
 /// The bytes of a file.
@@ -166,7 +167,7 @@ impl<'a> KeyLines<'a> {
         Self { reader, line: Vec::new(), number: 0 }
     }
 
-    fn next_key(&mut self) -> Result<Option<Value>, CommandError> {
+    fn next_key(&mut self) -> Result<Option<Box<RawValue>>, CommandError> {
         while self.read_line()? {
             if let Some(key) = self.parse_line()? {
                 return Ok(Some(key));
@@ -192,7 +193,7 @@ impl<'a> KeyLines<'a> {
     }
 
     /// Parses the current line. Returns `None` if it is blank.
-    fn parse_line(&self) -> Result<Option<Value>, CommandError> {
+    fn parse_line(&self) -> Result<Option<Box<RawValue>>, CommandError> {
         let number = self.number;
         let text = str::from_utf8(&self.line)
             .map_err(|_| file_error(&format!("line {number} is not encoded in UTF-8")))?;
@@ -206,7 +207,7 @@ impl<'a> KeyLines<'a> {
 }
 
 impl Iterator for KeyLines<'_> {
-    type Item = Result<Value, CommandError>;
+    type Item = Result<Box<RawValue>, CommandError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_key().transpose()
@@ -221,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    fn read_all(file: Result<KeyFile, CommandError>) -> Result<Vec<Value>, CommandError> {
+    fn read_all(file: Result<KeyFile, CommandError>) -> Result<Vec<Box<RawValue>>, CommandError> {
         file?.keys()?.collect()
     }
 

@@ -12,6 +12,7 @@ use foundation::clock::Timestamp;
 use foundation::config::Settings;
 use foundation::id::KeyId;
 use foundation::model::escape_hidden;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::input::parse_duration_ms;
@@ -101,7 +102,7 @@ pub async fn run(settings: Settings, out: CommandOutput, command: KeyCommand) ->
         KeyCommand::Update(options) => {
             let (id, workspace) = (options.id.clone(), options.workspace.clone());
             let request = options.into_request()?;
-            update(settings, out, &id, &workspace, request).await
+            update(settings, out, &id, &workspace, &request).await
         }
         KeyCommand::Enable { id, workspace } => {
             set_enabled(settings, out, &id, &workspace, Switch::On).await
@@ -136,7 +137,7 @@ async fn set_enabled(
     switch: Switch,
 ) -> CommandResult {
     let request = json!({ "keyId": id, "enabled": switch.is_on() });
-    update(settings, out, id, workspace, request).await
+    update(settings, out, id, workspace, &request).await
 }
 
 /// Updates a key and prints all of it.
@@ -145,10 +146,10 @@ async fn update(
     out: CommandOutput,
     id: &str,
     workspace: &str,
-    request: Value,
+    request: &impl Serialize,
 ) -> CommandResult {
     let operator = Operator::open(settings, workspace).await?;
-    operator.call::<UpdateKey>(&request).await?;
+    operator.call::<UpdateKey>(request).await?;
     write_found_key(out, &operator, id, DecryptMode::None).await?;
     operator.close().await;
     Ok(())

@@ -7,6 +7,7 @@ use domain::caller::Caller;
 use domain::{root_keys, workspaces};
 use foundation::config::Settings;
 use foundation::id::WorkspaceId;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::CommandError;
@@ -31,12 +32,22 @@ impl Operator {
     }
 
     /// Runs an operation and returns its reply.
-    pub async fn call<O: Operation>(&self, request: &Value) -> Result<Value, CommandError> {
-        Ok(in_process::run_operation(&self.app, &self.caller, O::NAME, request).await?)
+    pub async fn call<O: Operation>(
+        &self,
+        request: &impl Serialize,
+    ) -> Result<Value, CommandError> {
+        let body = to_body(request)?;
+        Ok(in_process::run_operation(&self.app, &self.caller, O::NAME, body).await?)
     }
 
     /// Closes the database.
     pub async fn close(self) {
         self.app.context.close_store().await;
     }
+}
+
+/// Returns the body of a request.
+pub fn to_body(request: &impl Serialize) -> Result<String, CommandError> {
+    serde_json::to_string(request)
+        .map_err(|e| CommandError::Runtime(format!("failed to encode the request: {e}")))
 }

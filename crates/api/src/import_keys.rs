@@ -75,8 +75,8 @@ impl Operation for ImportKeys {
     const NAME: &'static str = "keys.importKeys";
     const ACCESS: AccessRule = AccessRule::Permission(&[Action::CreateKey]);
     const WRITES: bool = true;
-    /// A key may have a request to itself: its metadata of 1 MiB, in which an export may write numbers longer than they were sent, and
-    /// 2.3 MB of names, if its permissions and roles are as many and as long as version 1 accepts, in characters of four bytes.
+    /// A key may have a request to itself: its metadata of 1 MiB, and 2.3 MB of names, if its permissions and roles are as many and as
+    /// long as version 1 accepts, in characters of four bytes.
     const BODY_MAX_BYTES: usize = 8 * 1024 * 1024;
     /// The metadata is two levels deeper than in the request that created the key.
     const BODY_DEPTH_MAX: usize = DEPTH_MAX + 2;

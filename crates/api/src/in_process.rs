@@ -13,15 +13,10 @@ use super::import_keys::ImportKeys;
 use super::serve::ServedOperation;
 use super::{Operation as _, v2};
 
-/// Runs the operation of this name and returns the data of its reply: null if it has none.
-pub async fn run_operation(
-    app: &App,
-    caller: &Caller,
-    name: &str,
-    request: &Value,
-) -> Result<Value> {
-    let body = request.to_string().into();
-    let response = find_operation(name)?.run_for(app, caller.clone(), body).await?;
+/// Runs the operation of this name, with the JSON of a request as its body. Returns the data of the reply: null if it has
+/// none.
+pub async fn run_operation(app: &App, caller: &Caller, name: &str, body: String) -> Result<Value> {
+    let response = find_operation(name)?.run_for(app, caller.clone(), body.into()).await?;
     // The body is in memory, so collecting it does not fail.
     let reply = response.into_body().collect().await.unwrap_or_default().to_bytes();
     let reply: Value = serde_json::from_slice(&reply)
@@ -30,8 +25,8 @@ pub async fn run_operation(
 }
 
 /// Validates a request without running its operation.
-pub fn validate_request(name: &str, request: &Value) -> Result<()> {
-    find_operation(name)?.validate(request.to_string().as_bytes())
+pub fn validate_request(name: &str, body: &str) -> Result<()> {
+    find_operation(name)?.validate(body.as_bytes())
 }
 
 fn find_operation(name: &str) -> Result<&'static ServedOperation> {

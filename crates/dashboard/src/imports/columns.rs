@@ -3,6 +3,7 @@
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::super::form::Form;
@@ -106,7 +107,8 @@ impl ColumnMapping {
         }
     }
 
-    /// Returns a row as a key in the format of `keys.migrateKeys`. Empty cells are left out.
+    /// Returns a row as a key in the format of `keys.migrateKeys`. Empty cells are left out. Metadata in a text stays the text,
+    /// because it is stored as it was written.
     pub fn to_key(&self, cells: Vec<Value>) -> Map<String, Value> {
         let fields = self.0.iter().zip(cells).filter_map(|(field, cell)| Some(((*field)?, cell)));
         let is_empty = |cell: &Value| cell.is_null() || cell.as_str() == Some("");
@@ -145,10 +147,18 @@ fn parse_text(field: &str, text: String) -> Value {
         "expires" => json().or_else(|| parse_time(&text).map(Value::from)),
         // Spreadsheets write them in capitals.
         "enabled" => serde_json::from_str(&text.to_ascii_lowercase()).ok(),
-        "credits" | "meta" | "ratelimits" => json(),
+        "credits" | "ratelimits" => json(),
         _ => None,
     };
     parsed.unwrap_or(Value::String(text))
+}
+
+/// Returns a value as JSON: a text that contains JSON as it was written.
+pub fn to_json_text(value: Value) -> String {
+    match value {
+        Value::String(text) if serde_json::from_str::<&RawValue>(&text).is_ok() => text,
+        other => other.to_string(),
+    }
 }
 
 /// Returns a time such as `2030-12-31T12:00:00Z`, `2030-12-31 12:00` or `2030-12-31` in Unix milliseconds. Without an offset,
@@ -161,6 +171,9 @@ fn parse_time(text: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use foundation::secret::KeyHash;
+
+    use super::super::rows::read_key;
     use super::*;
 
     fn recognized(headings: &[&str]) -> Vec<&'static str> {
@@ -215,6 +228,19 @@ mod tests {
     }
 
     #[test]
+    fn metadata_is_the_text_of_its_cell() {
+        let text = r#"{"b": 12345678901234567890123, "a": 1.50}"#;
+
+        let hash = KeyHash::compute("abc").to_base64();
+        let key = choose(&["hash", "meta"]).to_key(vec![hash.into(), text.into()]);
+        let meta = read_key(key).expect("a key").meta.expect("meta");
+
+        assert_eq!(meta.as_str(), text);
+        assert_eq!(to_json_text("abc".into()), r#""abc""#);
+        assert_eq!(to_json_text(json!({ "a": 1 })), r#"{"a":1}"#);
+    }
+
+    #[test]
     fn cells_are_parsed_by_the_type_of_their_field() {
         let names: Vec<_> = FIELDS.iter().map(|field| field.name).collect();
         let cells =
@@ -224,7 +250,7 @@ mod tests {
         let expected = json!({
             "hash": "h", "name": "7", "externalId": "8", "roles": ["a", "b"], "permissions": ["x.y"],
             "expires": 1_893_542_400_000_i64, "enabled": false, "credits": { "remaining": 5 },
-            "meta": { "a": 1 }, "ratelimits": [],
+            "meta": "{\"a\":1}", "ratelimits": [],
         });
         assert_eq!(Value::Object(key), expected);
         for (text, expected) in [

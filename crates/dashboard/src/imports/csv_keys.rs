@@ -1,15 +1,19 @@
 //! Reads the keys of a CSV file at once, without the steps of the forms, for `keyward import`.
 
-use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
-use super::columns::ColumnMapping;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::columns::{ColumnMapping, to_json_text};
 use super::table::{TableRow, parse_csv};
 
 /// Returns the keys of a CSV file in the format of `keys.migrateKeys`, in which a full key is `key`. The columns are
-/// recognized by their headings, as in the forms; each must be. `start` is not part of the format and is left out.
+/// recognized by their headings, as in the forms; each must be. `start` is not part of the format and is left out. Metadata is
+/// the text of its cell.
 ///
 /// The error is a message for the user. It repeats no value: it may be a key.
-pub fn parse_csv_keys(text: &str) -> Result<Vec<Map<String, Value>>, String> {
+pub fn parse_csv_keys(text: &str) -> Result<Vec<BTreeMap<String, Box<RawValue>>>, String> {
     let table = parse_csv(text.trim_matches([' ', '\r', '\n']))?;
     let mapping = ColumnMapping::recognize(&table.columns);
     if mapping.column_of("key").or(mapping.column_of("hash")).is_none() {
@@ -29,9 +33,16 @@ pub fn parse_csv_keys(text: &str) -> Result<Vec<Map<String, Value>>, String> {
         }
         let mut key = mapping.to_key(cells);
         key.remove("start");
-        Ok(key)
+        let fields = key.into_iter().map(|(name, value)| to_raw_field(name, value));
+        fields.collect::<Result<BTreeMap<_, _>, String>>()
     };
     table.rows.into_iter().map(to_key).collect()
+}
+
+fn to_raw_field(name: String, value: Value) -> Result<(String, Box<RawValue>), String> {
+    let text = if name == "meta" { to_json_text(value) } else { value.to_string() };
+    let raw = RawValue::from_string(text).map_err(|e| format!("{name} is not JSON: {e}"))?;
+    Ok((name, raw))
 }
 
 #[cfg(test)]
@@ -52,7 +63,18 @@ mod tests {
             { "hash": "h2" },
         ]);
         assert_eq!(json!(parse_csv_keys(text)), json!({ "Ok": expected }));
-        assert_eq!(parse_csv_keys("API key;Expires at;Scopes\r\n"), Ok(Vec::new()));
+        assert!(parse_csv_keys("API key;Expires at;Scopes\r\n").is_ok_and(|keys| keys.is_empty()));
+    }
+
+    #[test]
+    fn metadata_is_the_text_of_its_cell() {
+        let meta = |cell: &str| {
+            let keys = parse_csv_keys(&format!("key,meta\na,{cell}")).expect("a key");
+            keys[0]["meta"].get().to_owned()
+        };
+
+        assert_eq!(meta(r#""{""n"": 1.50}""#), r#"{"n": 1.50}"#);
+        assert_eq!(meta("abc"), r#""abc""#);
     }
 
     #[test]

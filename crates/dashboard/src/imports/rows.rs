@@ -16,6 +16,7 @@ use foundation::secret::KeyHash;
 use serde_json::{Map, Value};
 
 use super::super::field_reader::FieldReader;
+use super::columns::to_json_text;
 use super::hashing::KeyFault;
 
 /// Limits the leading characters of a key that may be shown.
@@ -218,8 +219,8 @@ impl<'a> JsonObject<'a> {
     }
 
     fn meta(&mut self, name: &str) -> Option<Meta> {
-        let value = self.values.remove(name)?;
-        self.fields.meta(&self.path_of(name), &value.to_string())
+        let text = to_json_text(self.values.remove(name)?);
+        self.fields.meta(&self.path_of(name), &text)
     }
 
     fn object(&mut self, name: &str) -> Option<JsonObject<'_>> {
