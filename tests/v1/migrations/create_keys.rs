@@ -1,3 +1,7 @@
+use domain::audit::{self, AuditFilter, StoredEntry};
+use domain::root_keys::default_workspace;
+use domain::{undo, workspaces};
+use foundation::id::AuditId;
 use foundation::secret::KeyHash;
 use serde_json::{Value, json};
 
@@ -23,6 +27,13 @@ async fn import(kw: &Keyward, keys: Value) -> Reply {
 async fn taken(kw: &Keyward, api: &str, fields: Value) -> String {
     let reply = import(kw, json!([item(api, fields)])).await;
     reply.v1_body()["keyIds"][0].as_str().unwrap().to_owned()
+}
+
+/// The latest entry about a key that was created.
+async fn last_entry(kw: &Keyward) -> StoredEntry {
+    let filter =
+        AuditFilter { event: Some("key.create".to_owned()), rows_max: 1, ..AuditFilter::default() };
+    audit::list(&kw.app.context, &default_workspace(), &filter).await.unwrap().remove(0)
 }
 
 /// Fails unless nothing of this is taken in, for this reason; the message.
@@ -229,13 +240,38 @@ on_both_stacks! {
     async fn each_key_and_what_it_was_given_is_in_the_audit_log(kw) {
         kw.create_role("editor", []).await;
         kw.create_permission("docs.read").await;
-        let fields = json!({ "hash": hash("old_key"), "roles": ["editor"], "permissions": ["docs.read"] });
+        kw.create_permission("docs.edit").await;
+        let given = json!({
+            "name": "the old one", "meta": { "a": 1 }, "roles": ["editor"], "permissions": ["docs.read", "docs.edit"],
+        });
+        let mut fields = given.clone();
+        fields["hash"] = hash("old_key");
+        fields["remaining"] = json!(7);
+        let api = kw.create_api().await;
+        let before = kw.count_audit_entries().await;
 
-        let id = taken(&kw, &kw.create_api().await, fields).await;
+        let id = taken(&kw, &api, fields).await;
 
-        assert_eq!(
-            kw.list_audit_events(&id).await,
-            ["authorization.connect_permission_and_key", "authorization.connect_role_and_key", "key.create"],
-        );
+        assert_eq!(kw.list_audit_events(&id).await, ["key.create"]);
+        assert_eq!(kw.count_audit_entries().await, before + 1, "one entry, however many assignments");
+        let entry = last_entry(&kw).await;
+        let after: Value = serde_json::from_str(entry.after.as_deref().unwrap()).unwrap();
+        assert_eq!((&after["name"], &after["meta"], &after["roles"]), (&given["name"], &given["meta"], &given["roles"]));
+        assert_eq!(after["permissions"], json!(["docs.edit", "docs.read"]));
+        assert_eq!((&after["enabled"], &after["credits"]), (&json!(true), &json!(7)));
+    }
+
+    async fn undoing_the_import_of_a_key_deletes_it(kw) {
+        kw.create_permission("docs.read").await;
+        let fields = json!({ "hash": hash("old_key"), "permissions": ["docs.read"] });
+        taken(&kw, &kw.create_api().await, fields).await;
+        kw.verify_v1("old_key", json!({})).await.assert_v1_code("VALID");
+        let entry = last_entry(&kw).await;
+        let context = &kw.app.context;
+        let caller = workspaces::authorize_operator(context, &default_workspace()).await.unwrap();
+
+        undo::undo(&kw.app.keys, &caller, &AuditId::from(entry.id.as_str())).await.unwrap();
+
+        kw.verify_v1("old_key", json!({})).await.assert_v1_code("NOT_FOUND");
     }
 }

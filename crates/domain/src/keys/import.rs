@@ -103,7 +103,7 @@ pub async fn import(
     }
     let inserted: HashSet<KeyId> = inserted.into_iter().collect();
     for incoming in incoming.iter().filter(|incoming| inserted.contains(&incoming.key.id)) {
-        references.record(&mut entries, incoming);
+        references.record(&mut entries, incoming, database_now)?;
     }
     if !inserted.is_empty() {
         // One change row, however many keys.

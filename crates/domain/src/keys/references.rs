@@ -8,9 +8,11 @@ use foundation::id::{IdentityId, PermissionId, RoleId};
 use foundation::model::{Key, Meta, Permission, Role};
 use store::{KeyToInsert, Tx};
 
-use super::assignments::{Assignment, require_assignable};
+use super::assignments::require_assignable;
+use super::metering::Metering;
+use super::snapshot::{AssignmentsSnapshot, KeySnapshot};
 use super::{NewCredits, NewRatelimit, audit_target, to_ratelimits};
-use crate::audit::{AuditBatch, AuditEvent, Target};
+use crate::audit::{AuditBatch, AuditEvent, FieldChanges};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::rbac::{self, MissingPolicy, Selector};
@@ -149,19 +151,29 @@ impl ResolvedReferences {
         KeyToInsert { key, ratelimits: to_ratelimits(from.ratelimits), permission_ids, role_ids }
     }
 
-    /// Records the creation of the key and its assignments.
-    pub fn record(&self, entries: &mut AuditBatch<'_>, incoming: &KeyToInsert) {
-        entries.add(AuditEvent::KeyCreated, &[audit_target(&incoming.key)]);
-        for id in &incoming.permission_ids {
-            let slug = self.slugs.get(id).map(String::as_str);
-            let permission = Target::new("permission", id.as_str()).with_name(slug);
-            let targets = [audit_target(&incoming.key), permission];
-            entries.add(Permission::ADDED_EVENT, &targets);
-        }
-        for role in self.roles.values().filter(|role| incoming.role_ids.contains(&role.id)) {
-            let targets = [audit_target(&incoming.key), rbac::role_target(role)];
-            entries.add(Role::ADDED_EVENT, &targets);
-        }
+    /// Records the creation of the key, in one entry: the keys of a request can have 100,000 assignments. `now` is the
+    /// database's time.
+    pub fn record(
+        &self,
+        entries: &mut AuditBatch<'_>,
+        incoming: &KeyToInsert,
+        now: Timestamp,
+    ) -> Result<()> {
+        let key = &incoming.key;
+        let permissions = incoming.permission_ids.iter().filter_map(|id| self.slugs.get(id));
+        let roles = self.roles.values().filter(|role| incoming.role_ids.contains(&role.id));
+        let mut assignments = AssignmentsSnapshot {
+            roles: roles.map(|role| role.name.clone()).collect(),
+            permissions: permissions.cloned().collect(),
+        };
+        assignments.roles.sort_unstable();
+        assignments.permissions.sort_unstable();
+        let state = KeySnapshot::from_key(key, &incoming.ratelimits)
+            .with_credits(Metering::from_account(key.credits, None, now))
+            .with_assignments(assignments);
+        let change = FieldChanges::created(&state)?;
+        entries.add_change(AuditEvent::KeyCreated, &[audit_target(key)], change);
+        Ok(())
     }
 }
 

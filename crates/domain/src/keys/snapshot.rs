@@ -21,6 +21,15 @@ pub struct KeySnapshot {
     ratelimits: Vec<NewRatelimit>,
     #[serde(flatten)]
     credits: Option<CreditsSnapshot>,
+    #[serde(flatten)]
+    assignments: Option<AssignmentsSnapshot>,
+}
+
+/// The names of the roles and direct permissions of a key. Omitted where each of them has an entry of its own.
+#[derive(Debug, Clone, Serialize)]
+pub struct AssignmentsSnapshot {
+    pub roles: Vec<String>,
+    pub permissions: Vec<String>,
 }
 
 /// Credits and their refill. Omitted if a change does not affect them, because they change with every use.
@@ -77,7 +86,7 @@ impl From<Metering> for CreditsSnapshot {
 }
 
 impl KeySnapshot {
-    /// Creates a snapshot without credits.
+    /// Creates a snapshot without credits and assignments.
     pub fn from_key(key: &Key, limits: &[Ratelimit]) -> Self {
         Self {
             name: key.name.clone(),
@@ -87,11 +96,16 @@ impl KeySnapshot {
             enabled: key.is_enabled,
             ratelimits: limits_snapshot(limits),
             credits: None,
+            assignments: None,
         }
     }
 
     pub fn with_credits(self, metering: Metering) -> Self {
         Self { credits: Some(metering.into()), ..self }
+    }
+
+    pub fn with_assignments(self, assignments: AssignmentsSnapshot) -> Self {
+        Self { assignments: Some(assignments), ..self }
     }
 }
 

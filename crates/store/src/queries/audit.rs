@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use foundation::clock::Timestamp;
-use foundation::error::Result;
+use foundation::error::{Error, Result};
 use foundation::id::{AuditId, WorkspaceId};
 use serde_json::json;
 use sqlx::{AssertSqlSafe, query, query_as, query_scalar};
@@ -79,6 +79,7 @@ impl AuditWrites for Connection {
         context: &AuditContext<'_>,
         entries: &[AuditEntry],
     ) -> Result<()> {
+        let entries = serde_json::to_string(entries).map_err(|e| Error::Internal(e.to_string()))?;
         let sql = concat!(
             "INSERT INTO audit
                 (id, workspace_id, at, event, actor_type, actor_id, actor_name, remote_address,
@@ -97,7 +98,7 @@ impl AuditWrites for Connection {
             .bind(context.remote_address)
             .bind(context.user_agent)
             .bind(context.correlation_id)
-            .bind(json!(entries).to_string())
+            .bind(entries)
             .execute(self)
             .await?;
         Ok(())
