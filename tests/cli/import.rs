@@ -167,6 +167,31 @@ fn key_has_no_environment_and_an_exact_limit_unless_the_file_has_others() {
     assert_rejected(&rejected, 2, &["FILE", "key 1: environment"]);
 }
 
+/// An undo can give a key more roles and permissions than a request.
+#[test]
+fn exported_key_is_imported_when_it_has_more_than_a_request_gives() {
+    let deployment = Deployment::embedded();
+    let api = deployment.create_api();
+    let names = |prefix: &str, count: usize| -> Vec<_> {
+        (0..count).map(|n| format!("{prefix}_{n}")).collect()
+    };
+    let limit = |n| json!({ "name": format!("limit_{n}"), "limit": 5, "duration": 60_000 });
+    let limits: Vec<_> = (0..51).map(limit).collect();
+    let hash = KeyHash::compute("an_old_key").to_base64();
+    let line = json!({
+        "hash": hash, "roles": names("role", 101), "permissions": names("permission", 1_001),
+        "ratelimits": limits,
+    });
+    let file = deployment.file("keys.jsonl", &line.to_string());
+
+    assert_eq!(deployment.json(&["import", &file, "--api", &api])["imported"], 1);
+
+    let exported = deployment.text(&["export", "--api", &api]);
+    let exported: Value = serde_json::from_str(&exported).unwrap();
+    let count = |field: &str| exported[field].as_array().unwrap().len();
+    assert_eq!((count("roles"), count("permissions"), count("ratelimits")), (101, 1_001, 51));
+}
+
 #[test]
 fn full_keys_are_imported_by_their_hashes() {
     let deployment = Deployment::embedded();

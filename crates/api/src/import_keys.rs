@@ -3,10 +3,7 @@
 //! It does what `keys.migrateKeys` does, and has no route. Version 1 has some fields that version 2 does not have, and accepts others
 //! beyond the bounds of version 2. Here these fields and the wider bounds apply, so that every key can be exported and imported.
 
-use domain::bounds::{
-    IMPORTED_KEYS_MAX, KEY_ROLES_MAX, PERMISSIONS_MAX, RATELIMIT_NAME_MAX, RATELIMIT_NAME_MIN,
-    RATELIMITS_MAX,
-};
+use domain::bounds::{IMPORTED_KEYS_MAX, RATELIMIT_NAME_MAX, RATELIMIT_NAME_MIN};
 use domain::keys::{ImportedKeyFields, NewRatelimit};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
@@ -21,6 +18,9 @@ use crate::v2::schemas::Credits;
 const TEXT_MAX: usize = 256;
 /// The name of a role, or the slug of a permission.
 const NAME_MAX: usize = 512;
+/// The roles, permissions or rate limits of a key. It can have more than one request gives it: an undo restores what others have
+/// replaced meanwhile.
+const ITEMS_MAX: usize = 10_000;
 
 /// Import keys.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -45,9 +45,9 @@ pub struct KeyToImport {
     #[serde(default)]
     environment: Optional<Text<0, TEXT_MAX>>,
     #[serde(default)]
-    roles: Optional<List<Text<1, NAME_MAX>, 0, KEY_ROLES_MAX>>,
+    roles: Optional<List<Text<1, NAME_MAX>, 0, ITEMS_MAX>>,
     #[serde(default)]
-    permissions: Optional<List<Text<1, NAME_MAX>, 0, PERMISSIONS_MAX>>,
+    permissions: Optional<List<Text<1, NAME_MAX>, 0, ITEMS_MAX>>,
     #[serde(default)]
     expires: Optional<Int<{ i64::MIN }, { i64::MAX }>>,
     #[serde(default)]
@@ -55,7 +55,7 @@ pub struct KeyToImport {
     #[serde(default)]
     credits: Optional<Object<Credits>>,
     #[serde(default)]
-    ratelimits: Optional<List<Object<RatelimitToImport>, 0, RATELIMITS_MAX>>,
+    ratelimits: Optional<List<Object<RatelimitToImport>, 0, ITEMS_MAX>>,
 }
 
 /// A rate limit of a key to import. Version 1 has windows of less than a second, and limits that are marked approximate.

@@ -126,6 +126,23 @@ on_both_stacks! {
         kw.run(V1, scenarios).await;
     }
 
+    async fn a_limit_is_changed_and_none_is_added_when_a_key_has_the_maximum(kw) {
+        let limit = |name: String| json!({ "name": name, "limit": 5, "duration": MINUTE });
+        let limits = |count: usize| -> Vec<_> { (0..count).map(|n| limit(format!("limit_{n}"))).collect() };
+        let default = json!({ "ratelimit": { "limit": 1, "duration": MINUTE } });
+        let full = kw.create_key(json!({ "ratelimits": limits(50) })).await;
+        let other = kw.create_key(json!({ "ratelimits": limits(49) })).await;
+
+        let refused = update(&kw, &full, default.clone()).await;
+        update(&kw, &other, default.clone()).await.v1_body();
+        update(&kw, &other, default).await.v1_body();
+
+        refused.assert_v1_error_about(412, "PRECONDITION_FAILED", &["at most 50 rate limits"]);
+        for key in [full, other] {
+            assert_eq!(kw.get_key(&key.id).await["ratelimits"].as_array().unwrap().len(), 50);
+        }
+    }
+
     async fn a_change_is_audited(kw) {
         let key = kw.create_key(json!({})).await;
         update(&kw, &key, json!({ "name": "renamed" })).await.v1_body();

@@ -1,7 +1,7 @@
 //! Updating a key.
 
 use foundation::clock::Timestamp;
-use foundation::error::{Error, Result};
+use foundation::error::{Error, Refusal, Result};
 use foundation::id::KeyId;
 use foundation::model::{Credits, Meta, Permission, Ratelimit, Refill, Role};
 use store::{LimitOwner, StoredKey, Tx, freshness};
@@ -14,6 +14,7 @@ use super::{
     NewCredits, NewRatelimit, Patch, audit_meta, audit_target, lock_existing, to_ratelimits,
 };
 use crate::audit::{AuditBatch, AuditEvent, FieldChanges};
+use crate::bounds::RATELIMITS_MAX;
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::credits;
@@ -125,7 +126,7 @@ async fn update_once(
     let mut entries = AuditBatch::for_caller(caller, now);
     let targets = [audit_target(key).with_meta(audit_meta::for_key_update(&change.credits))];
     let entry = entries.add_change(AuditEvent::KeyUpdated, &targets, FieldChanges::default());
-    let limits = limits_after(change.ratelimits, &stored.ratelimits);
+    let limits = limits_after(change.ratelimits, &stored.ratelimits)?;
     if let Some(limits) = &limits {
         tx.replace_ratelimits(caller.workspace_id(), LimitOwner::Key(id), limits).await?;
     }
@@ -179,11 +180,12 @@ async fn replace_assignments<T: Assignment>(
     set_assigned(tx, entries, &stored.key, &before, &after).await
 }
 
-/// Returns the limits after the change; `None` if they stay the same.
-fn limits_after(change: RatelimitsChange, before: &[Ratelimit]) -> Option<Vec<Ratelimit>> {
+/// Returns the limits after the change; `None` if they stay the same. Fails if the change adds a limit to a key that has the
+/// maximum. The interfaces bound a change of all limits.
+fn limits_after(change: RatelimitsChange, before: &[Ratelimit]) -> Result<Option<Vec<Ratelimit>>> {
     match change {
-        RatelimitsChange::Keep => None,
-        RatelimitsChange::All(limits) => Some(to_ratelimits(limits)),
+        RatelimitsChange::Keep => Ok(None),
+        RatelimitsChange::All(limits) => Ok(Some(to_ratelimits(limits))),
         RatelimitsChange::One { name, limit } => {
             let known = before.iter().find(|known| known.name == name);
             // An existing limit keeps its `auto_apply`.
@@ -195,7 +197,10 @@ fn limits_after(change: RatelimitsChange, before: &[Ratelimit]) -> Option<Vec<Ra
             let mut limits = before.to_vec();
             limits.retain(|known| known.name != name);
             limits.extend(to_ratelimits(updated.into_iter().collect()));
-            Some(limits)
+            if limits.len() > RATELIMITS_MAX && limits.len() > before.len() {
+                return Err(Error::PreconditionFailed(Refusal::TooManyRatelimits(RATELIMITS_MAX)));
+            }
+            Ok(Some(limits))
         }
     }
 }

@@ -149,6 +149,8 @@ pub enum Refusal {
     TooManyPermissions(usize),
     #[error("a key can have at most {0} roles")]
     TooManyRoles(usize),
+    #[error("a key can have at most {0} rate limits; remove one first")]
+    TooManyRatelimits(usize),
     #[error("a workspace must keep an owner; make another member an owner first")]
     LastOwner,
     #[error("the workspace has the maximum of {0} members; remove one first")]
