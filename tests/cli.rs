@@ -16,6 +16,7 @@ mod audit;
 mod dashboard;
 mod deployments;
 mod doctor;
+mod exported_settings;
 mod exports;
 mod gateway_configurations;
 mod gateways;

@@ -24,6 +24,8 @@ use super::{CommandError, CommandResult};
 
 /// The number of keys that are read at once.
 const PAGE_LIMIT: usize = 500;
+/// The number of random bytes of an imported key, unless the import says it.
+const IMPORTED_BYTE_LENGTH: u8 = 16;
 
 #[derive(Args)]
 pub struct ExportOptions {
@@ -76,6 +78,10 @@ struct ExportedKey<'a> {
     enabled: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     credits: Option<ExportedCredits>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prefix: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    byte_length: Option<u8>,
 }
 
 #[derive(Serialize)]
@@ -102,9 +108,21 @@ impl<'a> From<&'a Ratelimit> for ExportedLimit<'a> {
 
 #[derive(Serialize)]
 struct ExportedCredits {
-    remaining: i64,
+    /// Null: unlimited, with a refill that applies once the key has credits. Only version 1 has this.
+    remaining: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refill: Option<ExportedRefill>,
+}
+
+impl ExportedCredits {
+    /// Returns the credits of a key. `None`: it has none and no refill.
+    fn from_key(found: &FoundKey) -> Option<Self> {
+        let (remaining, refill) = match found.credits {
+            Some((remaining, refill)) => (Some(remaining), refill),
+            None => (None, Some(found.stored.refill?)),
+        };
+        Some(Self { remaining, refill: refill.as_ref().map(ExportedRefill::from) })
+    }
 }
 
 #[derive(Serialize)]
@@ -325,10 +343,9 @@ fn to_line(found: &FoundKey) -> Result<Option<String>, Error> {
         permissions: stored.permissions.iter().map(|it| it.slug.as_str()).collect(),
         ratelimits: stored.ratelimits.iter().map(ExportedLimit::from).collect(),
         enabled: key.is_enabled,
-        credits: found.credits.map(|(remaining, refill)| ExportedCredits {
-            remaining,
-            refill: refill.as_ref().map(ExportedRefill::from),
-        }),
+        credits: ExportedCredits::from_key(found),
+        prefix: key.prefix.as_deref(),
+        byte_length: Some(key.byte_length).filter(|length| *length != IMPORTED_BYTE_LENGTH),
     };
     let mut line = serde_json::to_string(&exported)
         .map_err(|e| Error::Internal(format!("failed to encode a key: {e}")))?;

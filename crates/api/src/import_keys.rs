@@ -3,14 +3,14 @@
 //! It does what `keys.migrateKeys` does, and has no route. Version 1 has some fields that version 2 does not have, and accepts others
 //! beyond the bounds of version 2. Here these fields and the wider bounds apply, so that every key can be exported and imported.
 
-use domain::bounds::{IMPORTED_KEYS_MAX, RATELIMIT_NAME_MAX, RATELIMIT_NAME_MIN};
-use domain::keys::{ImportedKeyFields, NewRatelimit};
+use domain::bounds::{IMPORTED_KEYS_MAX, KEY_PREFIX_MAX, RATELIMIT_NAME_MAX, RATELIMIT_NAME_MIN};
+use domain::keys::{ImportedKeyFields, IssuerSettings, NewRatelimit};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use request::json_depth::DEPTH_MAX;
 
 use crate::prelude::*;
-use crate::schemas::{PositiveInt, into_strings};
+use crate::schemas::{ByteLength, PositiveInt, into_strings};
 use crate::v2::keys::migrate_keys::{MigrateKeysReply, import_keys};
 use crate::v2::schemas::Credits;
 
@@ -56,6 +56,10 @@ pub struct KeyToImport {
     credits: Optional<Object<Credits>>,
     #[serde(default)]
     ratelimits: Optional<List<Object<RatelimitToImport>, 0, ITEMS_MAX>>,
+    #[serde(default)]
+    prefix: Optional<Text<1, KEY_PREFIX_MAX>>,
+    #[serde(default)]
+    byte_length: Optional<ByteLength>,
 }
 
 /// A rate limit of a key to import. Version 1 has windows of less than a second, and limits that are marked approximate.
@@ -100,7 +104,14 @@ impl TryFrom<KeyToImport> for ImportedKeyFields {
 
     fn try_from(key: KeyToImport) -> Result<Self> {
         let limits = key.ratelimits.0.map_or_else(Vec::new, |list| list.0);
-        let credits = key.credits.0.map(|Object(credits)| credits.validate()).transpose()?;
+        let (credits, idle_refill) = match key.credits.0 {
+            None => (None, None),
+            // Version 1 has keys without credits whose refill applies once they have some.
+            Some(Object(Credits { remaining: Nullable(None), refill })) => {
+                (None, refill.0.map(|Object(refill)| refill.validate()).transpose()?)
+            }
+            Some(Object(credits)) => (credits.validate()?, None),
+        };
         Ok(Self {
             hash: key.hash.into_string(),
             start: None,
@@ -112,8 +123,13 @@ impl TryFrom<KeyToImport> for ImportedKeyFields {
             permissions: key.permissions.0.map_or_else(Vec::new, into_strings),
             expires_at: key.expires.0.map(|at| Timestamp(at.0)),
             enabled: key.enabled.unwrap_or(true),
-            credits: credits.flatten(),
+            credits,
             ratelimits: limits.into_iter().map(|Object(limit)| limit.into()).collect(),
+            issuer_settings: IssuerSettings {
+                prefix: key.prefix.0.map(Text::into_string),
+                byte_length: key.byte_length.0.and_then(|length| u8::try_from(length.0).ok()),
+                idle_refill,
+            },
         })
     }
 }

@@ -5,7 +5,7 @@ use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::home::Home;
 use foundation::id::{ApiId, IdentityId, KeyId, MigrationId, PermissionId, RoleId, WorkspaceId};
-use foundation::model::{Key, Migration, Ratelimit};
+use foundation::model::{Key, Migration, Ratelimit, Refill};
 
 use crate::PageQuery;
 
@@ -13,6 +13,8 @@ use crate::PageQuery;
 #[derive(Debug)]
 pub struct KeyToInsert {
     pub key: Key,
+    /// The refill that applies once the key has credits, if it has none.
+    pub idle_refill: Option<Refill>,
     pub ratelimits: Vec<Ratelimit>,
     pub permission_ids: Vec<PermissionId>,
     pub role_ids: Vec<RoleId>,

@@ -12,6 +12,9 @@ const KEY_CHARS_MAX: usize = 512;
 /// The number of leading characters that are shown of a key, if it has at least four times as many.
 const START_CHARS: usize = 4;
 
+/// Limits the leading characters of a key that may be shown, in characters.
+pub const START_MAX: usize = 16;
+
 /// Why a value has no hash. It takes the place of the hash in the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyFault {

@@ -8,7 +8,7 @@ use domain::bounds::{
     RATELIMIT_NAME_MAX, RATELIMIT_NAME_MIN, RATELIMITS_MAX, REFILL_DAY_MAX, ROLE_NAME_MAX,
     SLUG_MAX,
 };
-use domain::keys::{ImportedKeyFields, NewCredits, NewRatelimit};
+use domain::keys::{ImportedKeyFields, IssuerSettings, NewCredits, NewRatelimit};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::model::{AllowedChars, Meta, Refill, RefillInterval};
@@ -17,10 +17,7 @@ use serde_json::{Map, Value};
 
 use super::super::field_reader::FieldReader;
 use super::columns::to_json_text;
-use super::hashing::KeyFault;
-
-/// Limits the leading characters of a key that may be shown.
-const START_MAX: usize = 16;
+use super::hashing::{KeyFault, START_MAX};
 
 /// Reads a key, or returns the errors of all of its fields. Each message begins with the name of the field.
 pub fn read_key(key: Map<String, Value>) -> Result<ImportedKeyFields, Vec<String>> {
@@ -39,6 +36,7 @@ pub fn read_key(key: Map<String, Value>) -> Result<ImportedKeyFields, Vec<String
         enabled: key.boolean("enabled").unwrap_or(true),
         credits: key.object("credits").and_then(read_credits),
         ratelimits: key.objects("ratelimits", RATELIMITS_MAX, read_limit),
+        issuer_settings: IssuerSettings::default(),
     };
     match fields.finish(read) {
         Ok(read) => Ok(read),

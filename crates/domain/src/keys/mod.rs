@@ -47,7 +47,7 @@ pub use list::{KeyFilter, KeyOwner, count, list};
 pub use list_by_identity::{count_by_identity, list_by_identity};
 pub use metering::IdleRefill;
 pub use migrate::{ImportRejection, MigrationResult, list_used_hashes, migrate};
-pub use references::ImportedKeyFields;
+pub use references::{ImportedKeyFields, IssuerSettings};
 pub use remove_import::remove_import;
 pub use reroll::reroll;
 pub use restore::restore;

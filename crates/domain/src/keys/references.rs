@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Refusal, Result};
 use foundation::id::{IdentityId, PermissionId, RoleId};
-use foundation::model::{Key, Meta, Permission, Role};
+use foundation::model::{Key, Meta, Permission, Refill, Role};
 use store::{KeyToInsert, Tx};
 
 use super::assignments::require_assignable;
@@ -16,6 +16,16 @@ use crate::audit::{AuditBatch, AuditEvent, FieldChanges};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::rbac::{self, MissingPolicy, Selector};
+
+/// The settings of a key that Keyward issued elsewhere, for the key that replaces it.
+#[derive(Debug, Default)]
+pub struct IssuerSettings {
+    pub prefix: Option<String>,
+    /// Absent: 16.
+    pub byte_length: Option<u8>,
+    /// The refill that applies once the key has credits. Only a key without credits has it.
+    pub idle_refill: Option<Refill>,
+}
 
 /// The fields of an imported key.
 #[derive(Debug)]
@@ -37,6 +47,7 @@ pub struct ImportedKeyFields {
     pub enabled: bool,
     pub credits: Option<NewCredits>,
     pub ratelimits: Vec<NewRatelimit>,
+    pub issuer_settings: IssuerSettings,
 }
 
 /// Fails, with strict grants, unless the caller may add the permissions and roles that the keys name.
@@ -140,7 +151,10 @@ impl ResolvedReferences {
         role_ids.dedup();
         let identity_id = from.external_id.as_ref().and_then(|id| self.identities.get(id).cloned());
         let owner_id = from.external_id.or(key.owner_id);
+        let settings = from.issuer_settings;
         let key = Key {
+            prefix: settings.prefix,
+            byte_length: settings.byte_length.unwrap_or(key.byte_length),
             name: from.name,
             meta: from.meta,
             environment: from.environment,
@@ -148,7 +162,13 @@ impl ResolvedReferences {
             owner_id,
             ..key
         };
-        KeyToInsert { key, ratelimits: to_ratelimits(from.ratelimits), permission_ids, role_ids }
+        KeyToInsert {
+            key,
+            idle_refill: settings.idle_refill,
+            ratelimits: to_ratelimits(from.ratelimits),
+            permission_ids,
+            role_ids,
+        }
     }
 
     /// Records the creation of the key, in one entry: the keys of a request can have 100,000 assignments. `now` is the

@@ -8,7 +8,7 @@ use foundation::clock::Timestamp;
 use foundation::error::Result;
 use foundation::home::Home;
 use foundation::id::{ApiId, IdentityId, KeyId, MigrationId, RoleId, WorkspaceId};
-use foundation::model::{Key, Meta, Migration, RefillInterval};
+use foundation::model::{Meta, Migration, RefillInterval};
 use serde_json::{Value, json};
 use sqlx::{query, query_as, query_scalar};
 
@@ -276,8 +276,8 @@ impl MigrationWrites for Connection {
             RETURNING id"
         );
         // Sorted by hash, so that of two imports of the same keys one waits for the other, without a deadlock.
-        let mut sorted: Vec<_> = keys.iter().map(|incoming| &incoming.key).collect();
-        sorted.sort_by(|a, b| a.hash.cmp(&b.hash));
+        let mut sorted: Vec<_> = keys.iter().collect();
+        sorted.sort_by(|a, b| a.key.hash.cmp(&b.key.hash));
         let rows: Vec<_> = sorted.into_iter().map(to_key_row).collect();
         let inserted: Vec<KeyId> = query_scalar(sql)
             .bind(workspace)
@@ -345,8 +345,9 @@ impl MigrationWrites for Connection {
     }
 }
 
-fn to_key_row(key: &Key) -> Value {
-    let refill = key.credits.and_then(|credits| credits.refill);
+fn to_key_row(incoming: &KeyToInsert) -> Value {
+    let key = &incoming.key;
+    let refill = key.credits.map_or(incoming.idle_refill, |credits| credits.refill);
     let day = refill.and_then(|refill| match refill.interval {
         RefillInterval::Daily => None,
         RefillInterval::Monthly { day } => Some(day),

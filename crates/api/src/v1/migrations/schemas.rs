@@ -1,7 +1,7 @@
 //! Schema types of imported keys, which both operations share.
 
 use domain::bounds::{KEY_ROLES_MAX, PERMISSIONS_MAX};
-use domain::keys::{ImportedKeyFields, KeyImport, NewRatelimit};
+use domain::keys::{ImportedKeyFields, IssuerSettings, KeyImport, NewRatelimit};
 use foundation::clock::Timestamp;
 use foundation::error::{Error, Result};
 use foundation::id::ApiId;
@@ -121,6 +121,7 @@ impl<Of> KeyToImport<Of> {
                     self.refill,
                 )?,
                 ratelimits: limit.into_iter().collect(),
+                issuer_settings: IssuerSettings::default(),
             },
         })
     }

@@ -1,5 +1,5 @@
 use domain::bounds::{EXTERNAL_ID_MAX, IMPORTED_KEYS_MAX};
-use domain::keys::{self, ImportedKeyFields, MigrationResult};
+use domain::keys::{self, ImportedKeyFields, IssuerSettings, MigrationResult};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::{ApiId, KeyId, MigrationId};
@@ -133,6 +133,7 @@ impl TryFrom<KeyToMigrate> for ImportedKeyFields {
             enabled: key.enabled.unwrap_or(true),
             credits: credits.flatten(),
             ratelimits: limits.into_iter().map(|Object(limit)| limit.into()).collect(),
+            issuer_settings: IssuerSettings::default(),
         })
     }
 }
