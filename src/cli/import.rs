@@ -5,7 +5,7 @@
 use api::import_keys::ImportKeys;
 use api::{Operation as _, in_process};
 use clap::Args;
-use domain::bounds::IMPORTED_KEYS_MAX;
+use domain::bounds::{IMPORTED_KEYS_MAX, KEY_CHARS_MAX};
 use domain::migrations;
 use foundation::config::Settings;
 use foundation::model::Algorithm;
@@ -215,19 +215,24 @@ fn text_of(value: Option<&RawValue>) -> Option<String> {
 }
 
 /// Checks a hash, or replaces a full key by its hash: that of the long token if the algorithm is `prefixed-api-key`.
-fn hash_key(fields: &mut RawFields, algorithm: Algorithm) -> Result<(), &'static str> {
+fn hash_key(fields: &mut RawFields, algorithm: Algorithm) -> Result<(), String> {
     let Some(key) = fields.remove("key") else {
         let hash = text_of(fields.get("hash").map(Box::as_ref)).unwrap_or_default();
         let is_hash = KeyHash::from_hex(&hash).or_else(|| KeyHash::from_base64(&hash)).is_some();
         return match is_hash {
             true => Ok(()),
-            false => Err("`hash` must be a SHA-256 in base64 or hexadecimal"),
+            false => Err("`hash` must be a SHA-256 in base64 or hexadecimal".to_owned()),
         };
     };
     if fields.contains_key("hash") {
-        return Err("must have either `key` or `hash`");
+        return Err("must have either `key` or `hash`".to_owned());
     }
     let key = text_of(Some(&key)).filter(|key| !key.is_empty()).ok_or("`key` must be a text")?;
+    if key.chars().count() > KEY_CHARS_MAX {
+        return Err(format!(
+            "`key` must have at most {KEY_CHARS_MAX} characters: a longer one cannot be verified"
+        ));
+    }
     let hashed = match algorithm {
         Algorithm::Sha256 => key.as_str(),
         Algorithm::PrefixedApiKey => {
@@ -322,6 +327,20 @@ mod tests {
         for text in both.iter().chain(&invalid) {
             assert_eq!(count_keys(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn full_key_has_at_most_the_length_of_a_verified_one() {
+        let is_accepted = |chars: usize| {
+            let key = format!("a_b_{}", "é".repeat(chars - 4));
+            [Algorithm::Sha256, Algorithm::PrefixedApiKey].map(|algorithm| {
+                let keys = [Ok(to_raw(&json!({ "key": key })))].into_iter();
+                hash_keys(keys, algorithm).all(|key| key.is_ok())
+            })
+        };
+
+        assert_eq!(is_accepted(512), [true, true]);
+        assert_eq!(is_accepted(513), [false, false]);
     }
 
     #[test]

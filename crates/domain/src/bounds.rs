@@ -15,6 +15,8 @@ pub const WORKSPACE_NAME_MAX: usize = 256;
 
 /// The name of a key.
 pub const KEY_NAME_MAX: usize = 255;
+/// A full key that is imported. Version 2 verifies no longer one.
+pub const KEY_CHARS_MAX: usize = 512;
 /// The prefix of a key, without the underscore after it.
 pub const KEY_PREFIX_MAX: usize = 16;
 /// The number of random bytes in a key.

@@ -1,5 +1,6 @@
 //! Replaces full keys by their hashes, as `assets/import.js` does in the browser.
 
+use domain::bounds::KEY_CHARS_MAX;
 use foundation::model::Algorithm;
 use foundation::secret::{KeyHash, split_prefixed_key};
 use serde_json::{Value, json};
@@ -7,8 +8,6 @@ use serde_json::{Value, json};
 use super::columns::{ColumnMapping, find_field};
 use super::table::{HashedIn, ImportTable};
 
-/// Limits a full key, in characters: verification accepts no longer one.
-const KEY_CHARS_MAX: usize = 512;
 /// The number of leading characters that are shown of a key, if it has at least four times as many.
 const START_CHARS: usize = 4;
 
