@@ -1,10 +1,11 @@
 //! Root keys that were good once.
 
+use domain::audit::{self, AuditFilter};
 use domain::root_keys::{self, NewRootKey, default_workspace};
 use foundation::id::KeyId;
 use foundation::model::RootKey;
 use foundation::secret::KeyHash;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::on_both_stacks;
 use crate::support::{Keyward, NOON, Reply};
@@ -24,6 +25,33 @@ on_both_stacks! {
         root_keys::revoke_as_operator(&kw.app.context, &id).await.unwrap();
 
         assert_eq!(call(&kw, secret.expose()).await.assert_error(401, "root_key_revoked")["title"], "Unauthorized");
+    }
+
+    async fn entries_of_an_operator_contain_what_a_root_key_may_do(kw) {
+        let (context, workspace) = (&kw.app.context, default_workspace());
+        let expires_at = Some(NOON.plus_ms(60_000));
+        let permissions = vec!["api.*.read_api".to_owned()];
+        let new = NewRootKey { name: Some("billing".to_owned()), permissions, expires_at };
+        let expected = json!({ "name": "billing", "permissions": ["api.*.read_api"], "expires": expires_at });
+
+        let (id, _) = root_keys::create_as_operator(context, &workspace, new).await.unwrap();
+        root_keys::revoke_as_operator(context, &id).await.unwrap();
+
+        let entry = async |event: &str| {
+            let filter = AuditFilter {
+                event: Some(event.to_owned()),
+                target_ids: vec![id.to_string()],
+                rows_max: 10,
+                ..AuditFilter::default()
+            };
+            let mut entries = audit::list(context, &workspace, &filter).await.unwrap();
+            assert_eq!(entries.len(), 1, "{event}");
+            let entry = entries.remove(0);
+            let parse = |fields: Option<&str>| fields.map(|it| serde_json::from_str::<Value>(it).unwrap());
+            (parse(entry.before.as_deref()), parse(entry.after.as_deref()), entry.targets.contains("billing"))
+        };
+        assert_eq!(entry("rootKey.create").await, (None, Some(expected.clone()), true));
+        assert_eq!(entry("rootKey.revoke").await, (Some(expected), None, true));
     }
 
     async fn a_root_key_expires_after_its_last_millisecond(kw) {

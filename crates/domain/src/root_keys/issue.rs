@@ -203,7 +203,7 @@ pub async fn restore(context: &Context, caller: &Caller, id: &KeyId) -> Result<(
 }
 
 /// Returns the audit snapshot of a root key.
-fn root_key_snapshot(key: &RootKey) -> Value {
+pub(super) fn root_key_snapshot(key: &RootKey) -> Value {
     json!({ "name": key.name, "permissions": key.permissions, "expires": key.expires_at })
 }
 

@@ -19,7 +19,7 @@ use store::cache::{Cached, RowCache, RowFuture};
 use store::freshness::{CacheTag, Freshness, ReadVersion};
 use store::{Reader, Store, Tx};
 
-use crate::audit::{self, Actor, AuditEvent, Target};
+use crate::audit::{self, Actor, AuditEvent, FieldChanges, Target};
 use crate::caller::Principal;
 use crate::context::Context;
 use crate::context::new_key_tag;
@@ -151,9 +151,10 @@ async fn insert_and_record(
     secret: &Plaintext,
 ) -> Result<RootKey> {
     let key = insert_root_key(tx, context, workspace, new, secret).await?;
-    let target = root_key_target(&key);
+    let (targets, actor) = ([root_key_target(&key)], Actor::Command("cli"));
     let (now, event) = (key.created_at, AuditEvent::RootKeyCreated);
-    audit::record(tx, Actor::Command("cli"), workspace, now, event, &[target]).await?;
+    let change = FieldChanges::created(&issue::root_key_snapshot(&key))?;
+    audit::record_change(tx, actor, workspace, now, event, &targets, change).await?;
     Ok(key)
 }
 
@@ -203,9 +204,12 @@ pub async fn revoke_as_operator(context: &Context, id: &KeyId) -> Result<()> {
     let mut tx = context.store.begin().await?;
     let revoked = tx.revoke_root_key(id, now).await?;
     let workspace = revoked.ok_or_else(|| Error::not_found(ResourceRef::RootKey(id.clone())))?;
-    let target = Target::new("key", id.as_str());
+    let found = tx.find_root_key(&workspace, id).await?;
+    let key = found.ok_or_else(|| Error::not_found(ResourceRef::RootKey(id.clone())))?.key;
+    let targets = [root_key_target(&key)];
     let (actor, event) = (Actor::Command("cli"), AuditEvent::RootKeyRevoked);
-    audit::record(&mut tx, actor, &workspace, now, event, &[target]).await?;
+    let change = FieldChanges::deleted(&issue::root_key_snapshot(&key))?;
+    audit::record_change(&mut tx, actor, &workspace, now, event, &targets, change).await?;
     tx.record_change(CacheTag::RootKey(id.clone()));
     context.commit(tx).await
 }
