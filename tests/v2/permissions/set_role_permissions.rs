@@ -1,3 +1,8 @@
+use domain::audit::{self, AuditFilter};
+use domain::root_keys::default_workspace;
+use domain::{undo, workspaces};
+use foundation::error::Error;
+use foundation::id::AuditId;
 use serde_json::json;
 
 use crate::on_both_stacks;
@@ -42,6 +47,29 @@ on_both_stacks! {
         let disconnect = "authorization.disconnect_role_and_permissions";
         assert_eq!(before, [connect, connect, connect, disconnect, "role.create"]);
         assert_eq!(kw.list_audit_events(&role).await, before);
+    }
+
+    async fn undo_of_a_removal_is_refused_when_the_permission_was_deleted(kw) {
+        let role = kw.create_role("editor", ["docs.read"]).await;
+        set(&kw, &role, []).await.data();
+        kw.v2("permissions.deletePermission", json!({ "permission": "docs.read" })).await.data();
+        let (context, workspace) = (&kw.app.context, default_workspace());
+        let filter = AuditFilter {
+            event: Some("authorization.disconnect_role_and_permissions".to_owned()),
+            rows_max: 1,
+            ..AuditFilter::default()
+        };
+        let removal = async || audit::list(context, &workspace, &filter).await.unwrap().remove(0);
+        let id = AuditId::from(removal().await.id.as_str());
+        let caller = workspaces::authorize_operator(context, &workspace).await.unwrap();
+
+        let refused = undo::undo(&kw.app.keys, &caller, &id).await;
+
+        assert!(matches!(refused, Err(Error::NotFound(_))), "{refused:?}");
+        assert_eq!((kw.count_rows("permissions").await, removal().await.undone_by), (0, None));
+        kw.create_permission("docs.read").await;
+        undo::undo(&kw.app.keys, &caller, &id).await.unwrap();
+        assert!(removal().await.undone_by.is_some());
     }
 
     async fn a_missing_one_is_made_if_the_root_key_may(kw) {

@@ -7,7 +7,7 @@ use axum::routing::get;
 use domain::bounds::ROLE_NAME_MAX;
 use domain::page::COUNT_MAX;
 use domain::permission::Action;
-use domain::rbac::{self, NewRole, RbacRef};
+use domain::rbac::{self, MissingPolicy, NewRole, RbacRef};
 use foundation::error::Error;
 use foundation::id::RoleId;
 use foundation::model::{AllowedChars, Role, RoleSummary, RoleWithPermissionCount};
@@ -252,9 +252,8 @@ async fn set_permissions_from_form(request: &WorkspaceRequest, id: &str) -> Resu
     let slugs = choice::read_slugs(&mut fields, form);
     let slugs = fields.finish(slugs)?;
     let change = |stored| choice::apply_changes(stored, &slugs, form.text("was"));
-    rbac::change_role_permissions(context, &request.caller, &RoleId::from(id), change)
-        .await
-        .map(drop)
+    let (id, missing) = (RoleId::from(id), MissingPolicy::Create);
+    rbac::change_role_permissions(context, &request.caller, &id, missing, change).await.map(drop)
 }
 
 async fn confirm_delete(

@@ -6,7 +6,10 @@ use foundation::model::{Permission, Role, RoleSummary};
 use store::freshness;
 
 use super::snapshot::RoleSnapshot;
-use super::{RbacRef, difference, ensure_permissions, permission_target, role_target};
+use super::{
+    MissingPolicy, RbacRef, Selector, difference, ensure_permissions, permission_target,
+    resolve_permissions, role_target,
+};
 use crate::audit::{AuditBatch, AuditEvent, FieldChanges, SnapshotFields, parse_field};
 use crate::bounds::{DESCRIPTION_MAX, ROLE_NAME_MAX};
 use crate::caller::Caller;
@@ -209,14 +212,16 @@ pub async fn set_role_permissions(
     id: &RoleId,
     slugs: Vec<String>,
 ) -> Result<Vec<Permission>> {
-    change_role_permissions(context, caller, id, |_| Ok(slugs)).await
+    change_role_permissions(context, caller, id, MissingPolicy::Create, |_| Ok(slugs)).await
 }
 
-/// Applies `change` to the slugs of the permissions of a role, which is locked. Otherwise like [`set_role_permissions`].
+/// Applies `change` to the slugs of the permissions of a role, which is locked. `missing` applies to permissions that do not
+/// exist. Otherwise like [`set_role_permissions`].
 pub async fn change_role_permissions(
     context: &Context,
     caller: &Caller,
     id: &RoleId,
+    missing: MissingPolicy,
     change: impl FnOnce(Vec<String>) -> Result<Vec<String>>,
 ) -> Result<Vec<Permission>> {
     caller.require(Action::AddPermissionToRole)?;
@@ -228,8 +233,8 @@ pub async fn change_role_permissions(
     let role = role.ok_or_else(|| Error::not_found(ResourceRef::Role(id.to_string())))?;
     let mut entries = AuditBatch::for_caller(caller, now);
     let slugs = role.permissions.iter().map(|permission| permission.slug.clone()).collect();
-    let slugs = change(slugs)?;
-    let permissions = ensure_permissions(&mut tx, caller, slugs, &mut entries, now).await?;
+    let selectors = Selector::from_ids_or_slugs(change(slugs)?, missing);
+    let permissions = resolve_permissions(&mut tx, caller, selectors, &mut entries, now).await?;
     for permission in difference(&permissions, &role.permissions, |permission| &permission.id) {
         let targets = [role_target(&role), permission_target(permission)];
         entries.add(AuditEvent::RolePermissionAdded, &targets);

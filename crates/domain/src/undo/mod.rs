@@ -12,7 +12,7 @@ pub use deleted_key::restore_key;
 use std::str::FromStr;
 
 use foundation::error::{Error, Refusal, Result};
-use foundation::id::{AuditId, KeyId};
+use foundation::id::{AuditId, KeyId, RoleId};
 use foundation::model::{MemberRole, OutagePolicy, Permission, Role};
 
 use crate::audit::{self, StoredEntry, parse_fields};
@@ -112,14 +112,14 @@ async fn apply_undo(
                 slugs.push(slug.clone());
                 Ok(slugs)
             };
-            rbac::change_role_permissions(&keys.context, caller, role, with).await.map(drop)
+            change_role(keys, caller, role, with).await
         }
         UndoAction::RemovePermissionFromRole(role, slug) => {
             let without = |mut slugs: Vec<String>| {
                 slugs.retain(|other| other != slug);
                 Ok(slugs)
             };
-            rbac::change_role_permissions(&keys.context, caller, role, without).await.map(drop)
+            change_role(keys, caller, role, without).await
         }
         UndoAction::RevertIdentity(id) => {
             let change = identities::change_from_snapshot(&parse_fields(before)?)?;
@@ -192,6 +192,19 @@ fn parse_text_field<T: FromStr>(snapshot: &str, field: &str) -> Result<T> {
     let text: Option<String> = value.map(|value| audit::parse_field(&value)).transpose()?;
     let parsed = text.and_then(|text| text.parse().ok());
     parsed.ok_or_else(|| Error::Internal(format!("the audit entry has no valid {field}")))
+}
+
+/// Changes the permissions of a role. Each must exist: the first entry of the undo is the one that undoes, and a permission
+/// that was created would have it.
+async fn change_role(
+    keys: &Keys,
+    caller: &Caller,
+    role: &RoleId,
+    change: impl FnOnce(Vec<String>) -> Result<Vec<String>>,
+) -> Result<()> {
+    rbac::change_role_permissions(&keys.context, caller, role, MissingPolicy::Reject, change)
+        .await
+        .map(drop)
 }
 
 /// Adds an existing permission or role to a key, or removes it.
