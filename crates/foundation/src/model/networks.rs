@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 /// Networks in CIDR notation, IPv4 or IPv6.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,8 @@ impl Networks {
 
     /// Creates a list of networks. Returns `None` if it is empty.
     pub fn new(networks: Vec<IpNet>) -> Option<Self> {
-        if networks.is_empty() { None } else { Some(Self(networks.into())) }
+        let networks: Arc<[IpNet]> = networks.into_iter().map(to_canonical).collect();
+        if networks.is_empty() { None } else { Some(Self(networks)) }
     }
 
     /// Parses a list of networks and single addresses, separated by commas. The error names the invalid item.
@@ -26,6 +27,7 @@ impl Networks {
             text.parse::<IpNet>()
                 .map(|network| network.trunc())
                 .or_else(|_| address())
+                .map(to_canonical)
                 .map_err(|_| message)
         };
         list.split(',').map(str::trim).filter(|text| !text.is_empty()).map(network).collect()
@@ -43,5 +45,38 @@ impl Networks {
 
     pub fn to_strings(&self) -> Vec<String> {
         self.0.iter().map(ToString::to_string).collect()
+    }
+}
+
+/// Returns the IPv4 network that a network of IPv4-mapped IPv6 addresses stands for: it would contain no address, because
+/// such addresses count as IPv4 addresses.
+fn to_canonical(network: IpNet) -> IpNet {
+    let IpNet::V6(mapped) = network else { return network };
+    let address = mapped.addr().to_ipv4_mapped();
+    let prefix = mapped.prefix_len().checked_sub(96);
+    match (address, prefix) {
+        (Some(address), Some(prefix)) => Ipv4Net::new(address, prefix).map_or(network, IpNet::V4),
+        _ => network,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ipv4_mapped_network_is_the_ipv4_network() {
+        let list = "::ffff:192.0.2.7, ::ffff:10.1.2.3/104, ::ffff:0:0/96, ::ffff:0:0/95, fd00::/8";
+
+        let networks = Networks::new(Networks::parse(list).expect("networks")).expect("some");
+
+        let expected = ["192.0.2.7/32", "10.0.0.0/8", "0.0.0.0/0", "::fffe:0:0/95", "fd00::/8"];
+        assert_eq!(networks.to_strings(), expected);
+        let stored = Networks::new(vec!["::ffff:192.0.2.7/128".parse().expect("a network")]);
+        let contains = |address: &str| {
+            let address = address.parse().expect("an address");
+            stored.as_ref().is_some_and(|networks| networks.contains(address))
+        };
+        assert!(contains("192.0.2.7") && contains("::ffff:192.0.2.7") && !contains("192.0.2.8"));
     }
 }
