@@ -1,7 +1,9 @@
 //! `keyward audit`: the audit log.
 
+use std::time::Duration;
+
 use clap::{Subcommand, ValueEnum};
-use domain::{audit, undo};
+use domain::{audit, last_used, undo};
 use foundation::config::Settings;
 use foundation::id::{AuditId, WorkspaceId};
 use serde_json::{Value, json};
@@ -14,6 +16,8 @@ use super::{CommandError, CommandResult};
 
 /// The maximum number of entries in a list.
 const LIMIT_MAX: i64 = 1_000;
+/// How long the undo of an import waits: by then, servers have written which keys were used before.
+const USES_WAIT: Duration = last_used::FLUSH_INTERVAL.saturating_add(Duration::from_secs(5));
 
 #[derive(Subcommand)]
 pub enum AuditCommand {
@@ -82,12 +86,34 @@ pub async fn run(settings: Settings, out: CommandOutput, command: AuditCommand) 
             let operator = Operator::open(settings, &workspace).await?;
             // Closes the leases of a key whose credits are reverted.
             operator.app.context.connect_redis().await;
-            undo::undo(&operator.app.keys, &operator.caller, &AuditId::from(id.as_str())).await?;
+            let entry = AuditId::from(id.as_str());
+            wait_for_uses(&operator, &entry).await?;
+            undo::undo(&operator.app.keys, &operator.caller, &entry).await?;
             out.write(&format!("undone: {id}"), &json!({ "id": id, "undone": true }));
             operator.close().await;
             Ok(())
         }
     }
+}
+
+/// Waits until servers have written which keys were used before, if the undo removes unused keys: servers write uses
+/// periodically, and this process knows of none.
+#[expect(clippy::print_stderr, reason = "standard output has the result")]
+async fn wait_for_uses(operator: &Operator, id: &AuditId) -> CommandResult {
+    let (entry, _) = audit::get_with_group(&operator.app.context, &operator.caller, id).await?;
+    if removes_unused_keys(&entry) {
+        let seconds = USES_WAIT.as_secs();
+        eprintln!(
+            "keyward: waiting {seconds} seconds until servers have recorded which keys were used"
+        );
+        tokio::time::sleep(USES_WAIT).await;
+    }
+    Ok(())
+}
+
+fn removes_unused_keys(entry: &StoredEntry) -> bool {
+    let action = undo::plan_undo(entry);
+    entry.undone_by.is_none() && matches!(action, Ok(undo::UndoAction::RemoveImportedKeys(..)))
 }
 
 /// Returns the ID of the entry that the list follows in its order.
@@ -166,4 +192,37 @@ fn audit_entry_json(entry: &StoredEntry) -> Value {
         "before": entry.before.as_deref().map(read), "after": entry.after.as_deref().map(read),
         "undoes": entry.undoes, "undoneBy": entry.undone_by,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use foundation::clock::Timestamp;
+
+    use super::*;
+
+    fn entry(event: &str, undone_by: Option<&str>) -> StoredEntry {
+        StoredEntry {
+            id: "log_1".to_owned(),
+            at: Timestamp(0),
+            event: event.to_owned(),
+            actor_type: "system".to_owned(),
+            actor_id: "cli".to_owned(),
+            actor_name: None,
+            remote_address: None,
+            user_agent: None,
+            targets: json!([{ "id": "mig_1" }, { "id": "api_1" }]).to_string(),
+            correlation_id: None,
+            before: None,
+            after: None,
+            undoes: None,
+            undone_by: undone_by.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn only_the_undo_of_an_import_waits_for_uses() {
+        assert!(removes_unused_keys(&entry("migration.import", None)));
+        assert!(!removes_unused_keys(&entry("migration.import", Some("log_2"))));
+        assert!(!removes_unused_keys(&entry("key.create", None)));
+    }
 }

@@ -22,6 +22,7 @@ struct RemovedKeys {
 /// Removes the keys that an import created at `imported_at`, and that were neither used nor deleted since, permanently: a
 /// key that is only marked as deleted would keep its hash, so the corrected file could not be imported. Used keys remain,
 /// because callers rely on them. A use is known after 30 seconds at the latest, on this replica at once.
+/// So a command, which verifies nothing itself, waits that long before.
 pub async fn remove_import(
     keys: &Keys,
     caller: &Caller,
