@@ -106,12 +106,12 @@ impl Questions {
         let (questions, links, away) = (self.clone(), links.clone(), away.clone());
         let running = async move {
             if links.now().since(at) > SEND_MAX {
-                questions.end(&away.lease, false, links.now());
+                questions.end(&away.lease, Some(false).filter(|_| !is_peek), links.now());
                 return Err(Arc::new(Error::HomeMoving));
             }
             let outcome = fetch_grant(&links, &away, request, terms, &asked).await;
             let is_granted = outcome.as_ref().is_ok_and(|(units, _)| *units > 0);
-            questions.end(&away.lease, is_granted, links.now());
+            questions.end(&away.lease, Some(is_granted).filter(|_| !is_peek), links.now());
             outcome.map(|(_, asked)| asked).map_err(Arc::new)
         };
         let running = running.boxed().shared();
@@ -119,10 +119,14 @@ impl Questions {
         Some(running)
     }
 
-    fn end(&self, lease: &str, is_granted: bool, now: Monotonic) {
+    /// Ends a question. `is_granted`: whether it has granted units; `None`: it asked for the count only, which does not tell
+    /// whether there are units.
+    fn end(&self, lease: &str, is_granted: Option<bool>, now: Monotonic) {
         if let Some(question) = self.by_lease.lock().get_mut(lease) {
             question.running = None;
-            question.refill_after = if is_granted { now } else { now + DENIED_MAX };
+            if let Some(is_granted) = is_granted {
+                question.refill_after = if is_granted { now } else { now + DENIED_MAX };
+            }
         }
     }
 

@@ -241,6 +241,14 @@ fn home_that_granted_nothing_is_not_asked_ahead_of_need_for_a_second() {
 }
 
 #[test]
+fn peek_does_not_keep_a_home_from_being_asked_ahead_of_need() {
+    let (links, questions) = (ScriptedLinks::new([], [home_reply(0, 0)]), questions());
+    finish(begin(&links, &questions, &window(2_000, 0), 0)).expect("an answer");
+
+    assert!(begin(&links, &questions, &window(2_000, 5), 0).is_some());
+}
+
+#[test]
 fn denial_ends_when_its_home_may_have_units() {
     for (duration_ms, retry_ms, denied_ms) in
         [(5_000, 0, 100), (MINUTE, 0, 200), (MINUTE, 700, 700), (MINUTE, 7_000, 1_000)]
