@@ -152,8 +152,8 @@ async fn what_was_admitted_without_the_home_counts_until_the_home_has_counted_it
     regions.servers[0].restart();
     let is_counted = async |count| {
         regions.counters[1].send_due_charges();
-        let request = ConsumeRequest::of_windows(one(window(&regions, 1, 0)));
-        let reply = regions.counters[1].consume(&request, None).await;
+        let request = ConsumeRequest::of_windows(one(window(&regions, 0, 0)));
+        let reply = regions.counters[0].consume(&request, None).await;
         reply.is_ok_and(|reply| reply.windows[0].effective_count == count)
     };
     wait_until("the home has counted it", async || is_counted(100).await).await;
@@ -164,6 +164,8 @@ async fn what_was_admitted_without_the_home_counts_until_the_home_has_counted_it
     let adjustment = Adjustment { window: home_window, window_number: number, units: -60 };
     regions.counters[0].adjust(vec![adjustment]).await;
     wait_until("it is returned", async || is_counted(40).await).await;
+    let told = regions.consume(1, window(&regions, 1, 0), None).await;
+    assert_eq!(told.windows[0].effective_count, 40);
 
     assert_eq!(share(&regions), 60);
 }
