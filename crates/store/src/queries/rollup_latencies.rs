@@ -24,8 +24,7 @@ use crate::events::{
 struct LatencyRow {
     outcome: String,
     /// The number of rollups, and of each a list of its time and amounts and its histogram, which is empty if they are not rolled up.
-    /// `None`: the series has no rollups.
-    rollups: Option<String>,
+    rollups: String,
     /// The latency of verifications that are not rolled up.
     pending_us: Option<i64>,
 }
@@ -59,8 +58,7 @@ pub async fn list(
 
 impl LatencyRow {
     fn add_to(&self, groups: &mut LatencyGroups, is_by_time: bool) -> serde_json::Result<()> {
-        let Some(rollups) = &self.rollups else { return Ok(()) };
-        let mut json = serde_json::Deserializer::from_str(rollups);
+        let mut json = serde_json::Deserializer::from_str(&self.rollups);
         for _ in 0..u64::deserialize(&mut json)? {
             let [time, count, spent_credits, latency_us] = <[i64; 4]>::deserialize(&mut json)?;
             let time = Timestamp(if is_by_time { time } else { 0 });
@@ -98,10 +96,15 @@ fn build_sql(filter: &RollupFilter<'_>) -> String {
     );
     let (is_pending, spent_credits) = (is_pending!("b.summed"), credit_sum_sql("e.spent_credits"));
     format!(
-        "SELECT s.outcome, (SELECT COUNT(*) || string_agg(r.rollup, '') FROM ({rollups}) r) AS rollups,
-            CAST(NULL AS BIGINT) AS pending_us
-        FROM verification_series s
-        WHERE {condition}
+        "SELECT g.outcome, g.rollups, CAST(NULL AS BIGINT) AS pending_us
+        FROM (
+            SELECT s.outcome, (SELECT COUNT(*) || string_agg(r.rollup, '') FROM ({rollups}) r) AS rollups
+            FROM verification_series s
+            WHERE {condition}
+            -- Otherwise the databases would build the text twice, once for the condition.
+            LIMIT 9223372036854775807
+        ) g
+        WHERE g.rollups IS NOT NULL
         UNION ALL
         SELECT e.outcome, '1[' || e.time || ',' || COUNT(*) || ',' || {spent_credits} || ','
                 || CAST(SUM(e.latency_us) AS BIGINT) || ']{{}}' AS rollups,
