@@ -344,7 +344,8 @@ fn to_line(found: &FoundKey) -> Result<Option<String>, Error> {
         ratelimits: stored.ratelimits.iter().map(ExportedLimit::from).collect(),
         enabled: key.is_enabled,
         credits: ExportedCredits::from_key(found),
-        prefix: key.prefix.as_deref(),
+        // A key of `prefixed-api-key` can have an empty one.
+        prefix: key.prefix.as_deref().filter(|prefix| !prefix.is_empty()),
         byte_length: Some(key.byte_length).filter(|length| *length != IMPORTED_BYTE_LENGTH),
     };
     let mut line = serde_json::to_string(&exported)

@@ -1,6 +1,6 @@
 //! Tests that an imported key has the settings that it was exported with.
 
-use super::deployments::{Deployment, text_of};
+use super::deployments::{Deployment, text_of, wait_for};
 use super::*;
 
 #[test]
@@ -54,4 +54,26 @@ fn refill_of_a_key_without_credits_is_exported_and_imported() {
     }
     let id = text_of(&to.json(&["key", "list"])[0], "keyId");
     assert_eq!(to.json(&["key", "get", &id])["credits"]["remaining"], Value::Null);
+}
+
+#[test]
+fn prefixed_key_is_imported_again_whatever_its_prefix() {
+    let [from, to] = Deployment::both();
+    let (api, target) = (from.create_api(), to.create_api());
+    let server = from.serve();
+    let keys = ["my_company_production_aa_11", "_bb_22"];
+    let lines = keys.map(|key| json!({ "key": key }).to_string() + "\n").concat();
+    let file = from.file("keys.jsonl", &lines);
+    let import = ["import", &file, "--api", &api, "--algorithm", "prefixed-api-key"];
+    let migration = text_of(&from.json(&import), "migrationId");
+    for key in keys {
+        // The first verification gives a key its prefix.
+        let request = json!({ "key": key, "migrationId": migration });
+        let code = || server.v2(ROOT_KEY, "keys.verifyKey", &request).1["data"]["code"].clone();
+        wait_for(&json!("VALID"), code);
+    }
+
+    let exported = from.file("exported.jsonl", &from.text(&["export", "--api", &api]));
+
+    assert_eq!(to.json(&["import", &exported, "--api", &target])["imported"], 2);
 }

@@ -3,7 +3,7 @@
 //! It does what `keys.migrateKeys` does, and has no route. Version 1 has some fields that version 2 does not have, and accepts others
 //! beyond the bounds of version 2. Here these fields and the wider bounds apply, so that every key can be exported and imported.
 
-use domain::bounds::{IMPORTED_KEYS_MAX, KEY_PREFIX_MAX, RATELIMIT_NAME_MAX, RATELIMIT_NAME_MIN};
+use domain::bounds::{IMPORTED_KEYS_MAX, KEY_CHARS_MAX, RATELIMIT_NAME_MAX, RATELIMIT_NAME_MIN};
 use domain::keys::{ImportedKeyFields, IssuerSettings, NewRatelimit};
 use foundation::clock::Timestamp;
 use foundation::error::Error;
@@ -56,8 +56,9 @@ pub struct KeyToImport {
     credits: Optional<Object<Credits>>,
     #[serde(default)]
     ratelimits: Optional<List<Object<RatelimitToImport>, 0, ITEMS_MAX>>,
+    /// That of a key of `prefixed-api-key` can be almost as long as the key.
     #[serde(default)]
-    prefix: Optional<Text<1, KEY_PREFIX_MAX>>,
+    prefix: Optional<Text<1, KEY_CHARS_MAX>>,
     #[serde(default)]
     byte_length: Optional<ByteLength>,
 }
