@@ -230,7 +230,7 @@ fn hash_key(fields: &mut RawFields, algorithm: Algorithm) -> Result<(), String> 
     let key = text_of(Some(&key)).filter(|key| !key.is_empty()).ok_or("`key` must be a text")?;
     if key.chars().count() > KEY_CHARS_MAX {
         return Err(format!(
-            "`key` must have at most {KEY_CHARS_MAX} characters: a longer one cannot be verified"
+            "`key` must have at most {KEY_CHARS_MAX} characters: version 2 cannot verify a longer one"
         ));
     }
     let hashed = match algorithm {

@@ -26,7 +26,8 @@ use crate::credits::CreditLedger;
 
 /// The number of leases that a background task closes concurrently while the database is near.
 const CLOSES_CONCURRENT_MAX: usize = 4;
-/// The number of idle leases while it is far away, where a close mostly waits for the network.
+/// The number of idle leases, or of its own at a stop, that a replica closes concurrently while the database is far away, where a
+/// close mostly waits for the network.
 const FAR_CLOSES_CONCURRENT_MAX: usize = 8;
 /// The number of leases that one script call examines.
 const EXAMINED_LEASES_MAX: usize = 100;
