@@ -140,13 +140,8 @@ pub async fn consume<L: RegionLinks>(
             if missing.is_empty() || rounds == ROUNDS_MAX || redirections == REDIRECTIONS_MAX {
                 break;
             }
-            let asking = missing.iter().map(|need| ask(links, questions, *need));
-            for (need, outcome) in missing.iter().zip(join_all(asking).await) {
-                match outcome? {
-                    Asked::OtherSide(number) => other_side.push((need.index, number)),
-                    Asked::Answered(change) => group_change = group_change.max(change),
-                }
-            }
+            let change = ask_all(links, questions, &missing, &mut other_side).await?;
+            group_change = group_change.max(change);
         }
         match regional.is_misplaced || !other_side.is_empty() {
             true => redirections += 1,
@@ -176,6 +171,25 @@ pub async fn consume<L: RegionLinks>(
     links.record_decision(has_waited);
     refill_ahead(links, questions, &request, &reply);
     Ok(reply)
+}
+
+/// Waits for the grants that a request needs. Returns how their homes have changed the group, and adds the windows that are
+/// counted on another side of a move, with their numbers.
+async fn ask_all<L: RegionLinks>(
+    links: &L,
+    questions: &Arc<Questions>,
+    missing: &[Need<'_>],
+    other_side: &mut Vec<(usize, i64)>,
+) -> std::result::Result<GroupChange, Arc<Error>> {
+    let mut group_change = GroupChange::None;
+    let asking = missing.iter().map(|need| ask(links, questions, *need));
+    for (need, outcome) in missing.iter().zip(join_all(asking).await) {
+        match outcome? {
+            Asked::OtherSide(number) => other_side.push((need.index, number)),
+            Asked::Answered(change) => group_change = group_change.max(change),
+        }
+    }
+    Ok(group_change)
 }
 
 /// Makes the reply not say that the lease is closed, which means that it has not received the top-up. It was closed later:
