@@ -78,6 +78,23 @@ on_both_stacks! {
         assert!(verify(&kw, token, &jwks).is_err());
     }
 
+    async fn audience_is_the_id_alone_when_the_name_is_like_an_id(kw) {
+        let mut gateway = Gateway::create(&kw, signed()).await;
+        let key = gateway.create_key(json!({})).await.key;
+        let policy = kw.v2("gateways.getPolicy", json!({ "policyId": "edge" })).await.text_of("policyId");
+        kw.execute_sql("UPDATE gateway_policies SET name = 'gwp_other'".into()).await;
+        gateway.target = format!("/gateway/{policy}");
+
+        let reply = gateway.ask_for("GET", "/", &key).await;
+
+        let token = header(&reply, "keyward-assertion").unwrap();
+        let jwks = get(&kw, JWKS).await.text;
+        let issuer = kw.app.context.settings.public_url.clone();
+        let verify = |audience: &str| verify_assertion(token, &jwks, (&issuer, audience), kw.clock.now());
+        assert_eq!(verify(&policy).unwrap().audiences, [policy.as_str()]);
+        assert!(verify("gwp_other").is_err());
+    }
+
     async fn subject_is_the_key_when_it_has_no_external_id(kw) {
         let gateway = Gateway::create(&kw, signed()).await;
         let key = gateway.create_key(json!({})).await;

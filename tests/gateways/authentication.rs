@@ -78,6 +78,24 @@ on_both_stacks! {
         assert_eq!(send(&kw, "GET", "/gateway/edge", &forwarded).await.status, 403);
     }
 
+    async fn stored_name_that_is_like_an_id_names_no_policy(kw) {
+        let gateway = Gateway::create(&kw, json!({ "allowFrom": ["10.0.0.0/8"] })).await;
+        let bearer = format!("Bearer {}", gateway.create_key(json!({})).await.key);
+        let bearer = ("authorization", bearer.as_str());
+        let secret = ("keyward-gateway-secret", gateway.secret.as_str());
+        let policy = kw.v2("gateways.getPolicy", json!({ "policyId": "edge" })).await.text_of("policyId");
+        kw.execute_sql("UPDATE gateway_policies SET name = 'gwp_other'".into()).await;
+        let peer: SocketAddr = "10.0.0.1:1".parse().unwrap();
+
+        for (named, status) in [("gwp_other", 403), (policy.as_str(), 200)] {
+            let target = format!("/gateway/{named}");
+            for headers in [vec![bearer], vec![bearer, secret]] {
+                let reply = PEER.scope(peer, send(&kw, "GET", &target, &headers)).await;
+                assert_eq!(reply.status.as_u16(), status, "{named} {}", headers.len());
+            }
+        }
+    }
+
     async fn manifest_is_judged_by_its_policy_when_an_older_one_of_another_workspace_has_its_name(kw) {
         let (peer, networks) = ("10.0.0.1:1".parse::<SocketAddr>().unwrap(), json!(["10.0.0.0/8"]));
         let stranger = kw.create_other_workspace().await;

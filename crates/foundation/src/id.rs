@@ -115,9 +115,12 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
+            /// What every ID of this type begins with.
+            pub const PREFIX: &'static str = $prefix;
+
             /// Returns a new random ID.
             pub fn random() -> Self {
-                Self(random($prefix))
+                Self(random(Self::PREFIX))
             }
 
             pub fn as_str(&self) -> &str {

@@ -32,7 +32,8 @@ pub trait GatewayPolicyReads: Send {
         &mut self,
         hash: &str,
     ) -> Result<Option<StoredGatewayPolicy>>;
-    /// Returns the policy of any workspace with this id or else the oldest with this name.
+    /// Returns the policy of any workspace with this id or else the oldest with this name. A name that begins as ids do is
+    /// ignored.
     async fn find_named_gateway_policy(
         &mut self,
         id_or_name: &str,

@@ -21,6 +21,7 @@ on_both_stacks! {
     async fn policy_is_rejected_when_a_field_is_invalid(kw) {
         for (fields, location) in [
             (json!({ "name": "a b" }), "/properties/name"),
+            (json!({ "name": "gwp_x" }), "/properties/name"),
             (json!({ "apiIds": [] }), "/properties/apiIds/minItems"),
             (json!({ "keyFrom": ["body:key"] }), "/properties/keyFrom/items"),
             (json!({ "rules": [{ "path": "a" }] }), "/properties/rules/items/properties/path"),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use domain::app::App;
 use domain::caller::Cached;
-use domain::gateways::ActivePolicy;
+use domain::gateways::{ActivePolicy, is_like_id};
 use domain::keys::ResolvedKey;
 use domain::signing_keys::SigningKeySet;
 use foundation::clock::Timestamp;
@@ -27,8 +27,9 @@ pub struct AssertionSigner<'a> {
 #[derive(Serialize)]
 struct Claims<'a> {
     iss: &'a str,
-    /// The name and the id of the policy. Policies of different workspaces may have the same name.
-    aud: [&'a str; 2],
+    /// The name and the id of the policy. Policies of different workspaces may have the same name. A name that could be the id of
+    /// another policy is omitted.
+    aud: Vec<&'a str>,
     sub: &'a str,
     scope: String,
     jti: &'a str,
@@ -60,9 +61,11 @@ impl<'a> AssertionSigner<'a> {
         let (key, identity) = (&resolved.key, resolved.identity());
         let external_id = identity.map(|identity| identity.external_id.as_str());
         let iat = self.now.0.div_euclid(1000);
+        let (name, id) = (policy.policy.name.as_str(), policy.policy.id.as_str());
+        let name = Some(name).filter(|name| !is_like_id(name));
         let claims = Claims {
             iss: self.issuer,
-            aud: [&policy.policy.name, policy.policy.id.as_str()],
+            aud: name.into_iter().chain([id]).collect(),
             sub: external_id.or(key.owner_id()).unwrap_or(key.id()),
             scope: resolved.permissions().join(" "),
             jti: request_id.as_str(),

@@ -134,14 +134,21 @@ impl PolicyForm {
     /// Reads the policy. The error lists the errors of all fields.
     pub fn read(&self) -> Result<NewGatewayPolicy> {
         let mut fields = FieldReader::default();
+        let new = self.parse(&mut fields);
+        fields.add_domain_errors(gateways::validate(&new.name, &new.config));
+        fields.finish(new)
+    }
+
+    /// Parses the fields without the rules of the domain.
+    fn parse(&self, fields: &mut FieldReader) -> NewGatewayPolicy {
         let format = FAILURE_FORMATS.iter().find(|(value, ..)| *value == self.on_failure);
         if format.is_none() {
             fields.reject("onFailure", "must be problem+json, text or empty");
         }
         let config = GatewayPolicyConfig {
             api_ids: self.api_ids.iter().map(|id| ApiId::from(id.as_str())).collect(),
-            key_from: parse_items(&mut fields, "keyFrom", &split_lines(&self.key_from), str::parse),
-            rules: self.rules.read(&mut fields),
+            key_from: parse_items(fields, "keyFrom", &split_lines(&self.key_from), str::parse),
+            rules: self.rules.read(fields),
             identity_headers: IdentityHeaders {
                 headers: self.selects_headers.then(|| self.headers.clone()),
                 meta: split_words(&self.meta),
@@ -150,23 +157,24 @@ impl PolicyForm {
             on_failure: format.map(|(.., format)| *format).unwrap_or_default(),
             allow_from: {
                 let items = split_words(&self.allow_from);
-                let networks = parse_items(&mut fields, "allowFrom", &items, Networks::parse);
+                let networks = parse_items(fields, "allowFrom", &items, Networks::parse);
                 networks.into_iter().flatten().collect()
             },
-            namespaces: self.namespaces.read(&mut fields),
+            namespaces: self.namespaces.read(fields),
             resource: self.resource.clone(),
             authorization_servers: split_lines(&self.authorization_servers),
         };
-        fields.add_domain_errors(gateways::validate(&self.name, &config));
-        fields.finish(NewGatewayPolicy { name: self.name.clone(), config })
+        NewGatewayPolicy { name: self.name.clone(), config }
     }
 
     /// Reads the change from the original values. Only changed fields are present, so concurrent changes of others are
     /// kept. `None`: nothing has changed.
     pub fn read_change(&self, original: &Self) -> Result<Option<GatewayPolicyChange>> {
         let new = self.read()?;
-        // Original values are valid unless the form was changed on its way.
-        let old = original.read()?;
+        // Original values can be parsed unless the form was changed on its way. A rule may be newer than they are.
+        let mut fields = FieldReader::default();
+        let old = original.parse(&mut fields);
+        let old = fields.finish(old)?;
         if new.name == old.name && new.config == old.config {
             return Ok(None);
         }
@@ -289,6 +297,18 @@ mod tests {
 
         assert_eq!(change.resource.as_deref(), Some(""));
         assert!(change.name.is_none() && change.rules.is_none() && change.api_ids.is_none());
+    }
+
+    #[test]
+    fn stored_name_that_is_invalid_now_is_replaced() {
+        let original =
+            PolicyForm { name: "gwp_1".into(), ..PolicyForm::from_policy(&policy(full())) };
+        let fields = PolicyForm { name: "edge".into(), ..original.clone() };
+
+        let change = fields.read_change(&original).expect("no errors").expect("a change");
+
+        assert_eq!(change.name.as_deref(), Some("edge"));
+        assert!(original.read_change(&original).is_err());
     }
 
     #[test]

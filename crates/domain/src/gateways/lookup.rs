@@ -13,7 +13,7 @@ use store::{GatewaySecrets, StoredGatewayPolicy};
 
 use super::path_pattern::PathPattern;
 use super::published::metadata_url;
-use super::validate::is_policy_name;
+use super::validate::{is_like_id, is_policy_name};
 use super::{Gateways, name_tag};
 use crate::caller::Principal;
 use crate::context::Context;
@@ -238,7 +238,8 @@ impl ActivePolicy {
     }
 
     fn is_named(&self, named: &str) -> bool {
-        self.policy.id.as_str() == named || self.policy.name == named
+        let GatewayPolicy { id, name, .. } = &self.policy;
+        id.as_str() == named || (name == named && !is_like_id(name))
     }
 
     fn allows(&self, peer: Option<IpAddr>) -> bool {

@@ -2,6 +2,7 @@
 
 use foundation::clock::DAY_MS;
 use foundation::error::{Error, FieldError, Result};
+use foundation::id::GatewayPolicyId;
 use foundation::model::{
     GatewayLimit, GatewayNamespace, GatewayPolicyConfig, GatewayRule, IdentityHeaders, Networks,
     is_header_name_part, is_token,
@@ -98,6 +99,8 @@ pub fn validate(name: &str, config: &GatewayPolicyConfig) -> Result<()> {
     let mut errors = FieldErrors::default();
     let length = format!("must have 1 to {NAME_MAX} letters, digits, `.`, `_` and `-`");
     errors.require(is_policy_name(name), "name", length);
+    let prefix = format!("must not begin with `{}` as ids do", GatewayPolicyId::PREFIX);
+    errors.require(!is_like_id(name), "name", prefix);
     errors.require(!config.api_ids.is_empty(), "apiIds", "must have at least 1 item");
     errors.require_at_most(config.api_ids.len(), API_IDS_MAX, "apiIds");
     errors.require(!config.key_from.is_empty(), "keyFrom", "must have at least 1 item");
@@ -132,6 +135,12 @@ pub(super) fn is_policy_name(name: &str) -> bool {
     (1..=NAME_MAX).contains(&name.len())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
         && !name.chars().all(|c| c == '.')
+}
+
+/// Returns whether a name begins as the ids of policies do. A policy cannot get such a name, which may be the id of a policy of
+/// another workspace. One that was stored before stands for nothing: its policy is found by its id alone.
+pub fn is_like_id(name: &str) -> bool {
+    name.starts_with(GatewayPolicyId::PREFIX)
 }
 
 /// Validates the URL of a resource or an issuer, as RFC 9728 and RFC 8414 require it.
@@ -363,6 +372,17 @@ mod tests {
             assert!(invalid_fields(name, config()).is_empty(), "{name}");
         }
         for name in ["", "a b", "a/b", ".", "..", "\u{e9}", &"a".repeat(129)] {
+            assert_eq!(invalid_fields(name, config()), ["name"], "{name}");
+        }
+    }
+
+    #[test]
+    fn policy_is_rejected_when_its_name_begins_as_ids_do() {
+        let config = || config_with("rules", serde_json::json!([]));
+        for name in ["gwp", "gwp-1", "my_gwp_1"] {
+            assert!(invalid_fields(name, config()).is_empty(), "{name}");
+        }
+        for name in ["gwp_", "gwp_1", GatewayPolicyId::random().as_str()] {
             assert_eq!(invalid_fields(name, config()), ["name"], "{name}");
         }
     }

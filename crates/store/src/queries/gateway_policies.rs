@@ -53,9 +53,11 @@ impl GatewayPolicyReads for Connection {
         id_or_name: &str,
     ) -> Result<Option<StoredGatewayPolicy>> {
         let sql = gateway_policies_where!(
-            "(p.id = $1 OR p.name = $1) ORDER BY p.id = $1 DESC, p.created_at, p.id LIMIT 1"
+            "(p.id = $1 OR (p.name = $1 AND substr(p.name, 1, length($2)) <> $2))
+            ORDER BY p.id = $1 DESC, p.created_at, p.id LIMIT 1"
         );
-        fetch_optional_as::<StoredGatewayPolicyRow, _>(self, query_as(sql).bind(id_or_name)).await
+        let query = query_as(sql).bind(id_or_name).bind(GatewayPolicyId::PREFIX);
+        fetch_optional_as::<StoredGatewayPolicyRow, _>(self, query).await
     }
 
     async fn find_gateway_policy(

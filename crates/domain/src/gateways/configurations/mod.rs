@@ -14,6 +14,8 @@ use foundation::model::GatewayPolicy;
 
 use fill_in::fill_in;
 
+use super::is_like_id;
+
 /// A gateway, or a way to connect it, that has a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GatewayProgram {
@@ -141,10 +143,11 @@ pub fn configuration(
     program: GatewayProgram,
     values: ConfigurationValues<'_>,
 ) -> Vec<ConfigurationFile> {
+    let GatewayPolicy { id, name, .. } = values.policy;
     // Without a secret, a name stands for the oldest policy of any workspace that has it.
-    let policy = match program == GatewayProgram::Kubernetes {
-        true => values.policy.id.as_str(),
-        false => values.policy.name.as_str(),
+    let policy = match program == GatewayProgram::Kubernetes || is_like_id(name) {
+        true => id.as_str(),
+        false => name.as_str(),
     };
     let file = |&(name, install_path, shipped): &(_, _, &str)| ConfigurationFile {
         name,
@@ -285,6 +288,16 @@ mod tests {
 
         assert_eq!(text.matches("/gateway/gwp_1").count(), 4, "{text}");
         assert!(!text.contains("/gateway/orders"), "{text}");
+    }
+
+    #[test]
+    fn configuration_names_the_policy_by_its_id_when_its_name_is_like_an_id() {
+        let policy = policy("gwp_orders", &["authorization:bearer"], &[]);
+
+        let text = text(GatewayProgram::Nginx, &policy, &["10.0.0.1:3000"]);
+
+        assert!(text.contains("/gateway/gwp_1"), "{text}");
+        assert!(!text.contains("/gateway/gwp_orders"), "{text}");
     }
 
     #[test]
