@@ -3,6 +3,7 @@
 
 mod links;
 mod next_page;
+mod provider_keys;
 
 use axum::body::Body;
 use axum::http::Request;

@@ -29,8 +29,8 @@ use openidconnect::{
     SignatureVerificationError, TokenResponse as _,
 };
 
-/// How long the provider's metadata is cached: its endpoints and keys. A token signed with an unknown key causes the
-/// metadata to be fetched again.
+/// How long the provider's metadata is cached: its endpoints and keys. A token that cannot be verified with the cached keys
+/// causes the metadata to be fetched again, because the provider may have other ones now.
 const METADATA_TTL: Duration = Duration::from_hours(1);
 /// The maximum difference between the provider's clock and this one.
 const CLOCK_SKEW_MAX_MS: i64 = MINUTE_MS;
@@ -133,7 +133,7 @@ impl OidcClient {
             Err(error) => return Err(provider_error("its token_endpoint", &error)),
         };
         let claims = match verify_claims(&client, &response, request, now) {
-            Err(error) if is_unknown_key(&error) => {
+            Err(error) if may_have_new_key(&error) => {
                 self.metadata_cache.invalidate(&()).await;
                 let client = self.create_client(&*self.provider_metadata().await?, redirect)?;
                 verify_claims(&client, &response, request, now)
@@ -244,10 +244,15 @@ fn auth_type(metadata: &CoreProviderMetadata) -> AuthType {
     }
 }
 
-fn is_unknown_key(error: &ClaimsVerificationError) -> bool {
+/// Returns whether the provider may have signed a token with a key that it did not have when its keys were fetched. If keys
+/// have no ids, or a new key has the id of the old one, the signature is invalid or the key is ambiguous.
+fn may_have_new_key(error: &ClaimsVerificationError) -> bool {
+    let ClaimsVerificationError::SignatureVerification(error) = error else { return false };
     matches!(
         error,
-        ClaimsVerificationError::SignatureVerification(SignatureVerificationError::NoMatchingKey)
+        SignatureVerificationError::NoMatchingKey
+            | SignatureVerificationError::AmbiguousKeyId(_)
+            | SignatureVerificationError::CryptoError(_)
     )
 }
 
