@@ -98,6 +98,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let timer = StreamTimer::new();
+    let stream = TimedStream { stream: TokioIo::new(stream), timer: timer.clone() };
     let waiting = timer.clone();
     let routes = server.routes.for_connection();
     // A service of gRPC is named by the path alone.
@@ -119,7 +120,7 @@ where
     let connection = http2::Builder::new(requests.clone())
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEADER_LIST_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(stream, service);
     run_until(requests.run(Box::pin(watcher.watch(connection))), waiting.expired()).await;
 }
 
