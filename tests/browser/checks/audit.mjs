@@ -28,8 +28,10 @@ export async function run(story) {
     await colleague.getByRole("button", { name: "Join" }).click();
     await colleague.getByRole("heading", { name: "default", level: 1 }).waitFor();
     await go(colleague, at(`/keys/${made.keyId}/delete`));
+    colleague.expected = [410];
     await colleague.getByRole("button", { name: "Delete key" }).click();
     await colleague.getByRole("status").waitFor();
+    colleague.expected = [];
     await seen();
     assert.equal(await verdict(made.key), "NOT_FOUND");
   });

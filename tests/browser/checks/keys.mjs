@@ -261,8 +261,11 @@ export async function run(story) {
     await page.getByRole("heading", { name: "Delete to be deleted?" }).waitFor();
     await accessible(page);
     await tabTo(page, "Delete key");
+    page.expected = [410];
     await page.keyboard.press("Enter");
     await page.getByText("Key deleted.").waitFor();
+    await page.getByRole("button", { name: "Restore" }).waitFor();
+    page.expected = [];
     await seen();
     assert.equal(await codeOf(made.data.key), "NOT_FOUND");
     story.deletedKey = made.data.keyId;
@@ -271,11 +274,11 @@ export async function run(story) {
   await check("a key that stopped working is pasted, shows who deleted it, and is restored", async () => {
     const made = await v2(story.maker, "keys.createKey", { apiId: api, name: "stopped working" });
     await go(page, at(`/keys/${made.data.keyId}/delete`));
+    page.expected = [410];
     await page.getByRole("button", { name: "Delete key" }).click();
     await page.getByText("Key deleted.").waitFor();
     await seen();
     assert.equal(await codeOf(made.data.key), "NOT_FOUND");
-    page.expected = [410];
     await go(page, at("/search"));
     await page.getByRole("searchbox").fill(made.data.key);
     await page.getByRole("button", { name: "Search" }).click();

@@ -75,9 +75,13 @@ on_both_stacks! {
         let deleted = owner.post(&path, &[]).await;
 
         assert!(asked.contains("Delete &#60;script&#62;key?") && !asked.contains("<script>key"));
-        assert_eq!(to(&deleted), workspace_path("/keys?notice=key-deleted"));
+        assert!(asked.contains("You can restore the key on its page."), "{asked}");
+        assert_eq!(to(&deleted), workspace_path(&format!("/keys/{}?notice=key-deleted", key.id)));
         kw.verify(&key.key).await.assert_code("NOT_FOUND");
-        assert_eq!(owner.get(&workspace_path(&format!("/keys/{}", key.id))).await.status, 410);
+        let page = owner.get(to(&deleted)).await;
+        assert_eq!(page.status, 410);
+        assert!(page.text.contains("Key deleted. It is no longer accepted."), "{}", page.text);
+        assert!(page.text.contains(">Restore</button>"), "{}", page.text);
         assert_eq!(owner.post(&path, &[]).await.status, 404);
     }
 

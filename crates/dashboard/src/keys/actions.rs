@@ -125,8 +125,8 @@ pub async fn confirm_delete(
         question: format!("Delete {}?", display_name(&found)),
         consequences: vec![
             format!("Requests with {} are rejected immediately.", format_start(&key.start, &key.id)),
-            "To reject them temporarily, disable the key. To replace the key, rotate it. You can undo the \
-            deletion in the audit log."
+            "To reject them temporarily, disable the key. To replace the key, rotate it. You can \
+            restore the key on its page."
                 .to_owned(),
         ],
         action_url: key_path(&request, &key.id, "/delete"),
@@ -141,7 +141,7 @@ pub async fn delete(
     Path((_, id)): Path<(String, String)>,
 ) -> PageResult {
     request.caller.require(Action::DeleteKey)?;
-    let context = &request.page_request.app.context;
-    keys::delete(context, &request.caller, &KeyId::from(id), Deletion::Soft).await?;
-    redirect_to(&request.workspace_path("/keys?notice=key-deleted"))
+    let (context, id) = (&request.page_request.app.context, KeyId::from(id));
+    keys::delete(context, &request.caller, &id, Deletion::Soft).await?;
+    redirect_to(&key_path(&request, &id, "?notice=key-deleted"))
 }
