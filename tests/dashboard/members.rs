@@ -8,7 +8,10 @@ use domain::users::single_sign_on::{SignInPurpose, sign_in_with_claims};
 use foundation::model::MemberRole;
 
 use super::single_sign_on::{comes, told, with};
-use super::{Browser, EMAIL, PASSWORD, between, count_table_rows, next_page_path, workspace_path};
+use super::{
+    Browser, EMAIL, PASSWORD, between, count_table_rows, next_page_path, redirect_path,
+    workspace_path,
+};
 use crate::on_both_stacks;
 use crate::support::NOON;
 
@@ -155,7 +158,8 @@ on_both_stacks! {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let me = kw.list_texts("people", "id").await[0].clone();
 
-        let stepped = owner.post(&workspace_path(&format!("/members/{me}/role")), &[("role", "admin")]).await;
+        let fields = [("role", "admin"), ("confirmed", "yes")];
+        let stepped = owner.post(&workspace_path(&format!("/members/{me}/role")), &fields).await;
         let left = owner.post(&workspace_path(&format!("/members/{me}/remove")), &[]).await;
 
         assert_eq!((stepped.status.as_u16(), left.status.as_u16()), (412, 412));
@@ -164,6 +168,30 @@ on_both_stacks! {
         let left = owner.post(&workspace_path(&format!("/members/{me}/remove")), &[]).await;
         assert_eq!(left.status, 303);
         assert!(!owner.is_signed_in().await);
+    }
+
+    async fn owner_confirms_the_change_of_the_own_role(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        owner.invite("grace@example.com", "owner").await;
+        let me = owner.load_session().await.user.id;
+        let path = workspace_path(&format!("/members/{me}/role"));
+
+        for (role, loss) in [("admin", "You can no longer manage members."), ("viewer", "You can then only view this workspace.")] {
+            let asked = owner.post(&path, &[("role", role)]).await;
+            assert_eq!(asked.status, 200, "{}", asked.text);
+            assert!(asked.text.contains(&format!("Change your own role to {role}?")), "{}", asked.text);
+            assert!(asked.text.contains(loss), "{}", asked.text);
+        }
+        redirect_path(&owner.post(&path, &[("role", "owner")]).await);
+        assert_eq!(owner.get(&workspace_path("/root-keys/new")).await.status, 200);
+
+        let asked = owner.post(&path, &[("role", "viewer")]).await.text;
+        let confirmed = between(&asked, "name=\"confirmed\" value=\"", "\"");
+        let role = between(&asked, "name=\"role\" value=\"", "\"");
+        let changed = owner.post(&path, &[("role", role), ("confirmed", confirmed)]).await;
+
+        assert_eq!(redirect_path(&changed), workspace_path("/members?notice=role"));
+        assert_eq!(owner.get(&workspace_path("/root-keys/new")).await.status, 403);
     }
 
     async fn a_role_that_changes_holds_from_the_next_page_on(kw) {

@@ -22,6 +22,9 @@ use super::page_request::WorkspaceRequest;
 use super::sort_link::SortLink;
 use super::{PageResult, form_page, redirect_to, render_page};
 
+/// Names the form field of an owner who has confirmed the change of the own role.
+const CONFIRMED_FIELD: &str = "confirmed";
+
 pub fn routes() -> Router {
     Router::new()
         .route("/dashboard/{workspace}/members", get(show))
@@ -163,16 +166,39 @@ async fn withdraw(request: WorkspaceRequest, Path((_, id)): Path<(String, String
     redirect_to_members(&request, "withdrawn")
 }
 
+/// Changes the role of a member. Owners who give up their own role are asked first: they cannot take it back.
 async fn set_role(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) -> PageResult {
-    let role = parse_role(&request)?;
-    users::set_member_role(
-        &request.page_request.app.context,
-        &request.caller,
-        &UserId::from(id),
-        role,
-    )
-    .await?;
+    let (role, id) = (parse_role(&request)?, UserId::from(id));
+    let steps_down = id == request.known.user.id
+        && request.membership.role == MemberRole::Owner
+        && role != MemberRole::Owner;
+    if steps_down && request.page_request.form.text(CONFIRMED_FIELD).is_empty() {
+        return confirm_own_role(&request, role).await;
+    }
+    let context = &request.page_request.app.context;
+    users::set_member_role(context, &request.caller, &id, role).await?;
     redirect_to_members(&request, "role")
+}
+
+async fn confirm_own_role(request: &WorkspaceRequest, role: MemberRole) -> PageResult {
+    let loss = match role {
+        MemberRole::Viewer => "You can then only view this workspace.",
+        MemberRole::Admin | MemberRole::Owner => "You can no longer manage members.",
+    };
+    let user = &request.known.user;
+    render_page(&ConfirmPage {
+        layout: Layout::for_workspace(request, Section::Members, "Change role")
+            .await?
+            .about(&user.email),
+        question: format!("Change your own role to {}?", role.as_str()),
+        consequences: vec![format!(
+            "{loss} Only another owner can change it back. Your pending invitations are withdrawn."
+        )],
+        action_url: request.workspace_path(&format!("/members/{}/role", user.id)),
+        fields: vec![("role", role.as_str().to_owned()), (CONFIRMED_FIELD, "yes".to_owned())],
+        button: "Change role",
+        back_url: request.workspace_path("/members"),
+    })
 }
 
 async fn confirm_remove(

@@ -52,6 +52,8 @@ export async function run(story) {
     page.expected = [412];
     await page.getByLabel(`Role of ${EMAIL}`).selectOption("viewer");
     await page.getByRole("button", { name: `Save the role of ${EMAIL}` }).click();
+    await page.getByRole("heading", { name: "Change your own role to viewer?" }).waitFor();
+    await page.getByRole("button", { name: "Change role" }).click();
     await page.getByText("must keep an owner").waitFor();
     page.expected = [];
   });

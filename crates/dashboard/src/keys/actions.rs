@@ -121,10 +121,15 @@ pub async fn confirm_delete(
     let found = load(&request, &id).await?;
     let key = &found.stored.key;
     render_page(&ConfirmPage {
-        layout: Layout::for_workspace(&request, Section::Keys, "Delete key").await?.about(display_name(&found)),
+        layout: Layout::for_workspace(&request, Section::Keys, "Delete key")
+            .await?
+            .about(display_name(&found)),
         question: format!("Delete {}?", display_name(&found)),
         consequences: vec![
-            format!("Requests with {} are rejected immediately.", format_start(&key.start, &key.id)),
+            format!(
+                "Requests with {} are rejected immediately.",
+                format_start(&key.start, &key.id)
+            ),
             "To reject them temporarily, disable the key. To replace the key, rotate it. You can \
             restore the key on its page."
                 .to_owned(),
