@@ -116,13 +116,16 @@ on_both_stacks! {
     async fn pages_with_a_secret_are_not_stored(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let api = kw.create_api().await;
+        kw.update_api(&api, |settings| settings.allows_recoverable_keys = true).await;
         let key = kw.create_key_in(&api, json!({})).await.id;
+        let sealed = kw.create_key_in(&api, json!({ "recoverable": true })).await.id;
         let secret = |page: &Reply| between(&page.text, "<code id=\"secret\">", "<").to_owned();
 
         let create = [("api", api.as_str()), ("enabled", "on")];
         let created = owner.post(&workspace_path("/keys"), &create).await;
         let rerolled = owner.post(&workspace_path(&format!("/keys/{key}/reroll")), &[("grace", "0")]).await;
-        for page in [&created, &rerolled] {
+        let shown = owner.post(&workspace_path(&format!("/keys/{sealed}/reveal")), &[]).await;
+        for page in [&created, &rerolled, &shown] {
             kw.verify(&secret(page)).await.assert_code("VALID");
             assert_not_stored(page, "a key");
         }

@@ -4,6 +4,7 @@ mod acts;
 mod change;
 mod deleted;
 mod list;
+mod reveal;
 mod search_all;
 mod show;
 mod why;

@@ -18,7 +18,7 @@ use crate::support::NOON;
 type Fields = &'static [(&'static str, &'static str)];
 
 /// Each act of the workspace, as its form would send it, and which of owner, admin and viewer may do it.
-const ACTS: [(&str, Fields, [bool; 3]); 37] = [
+const ACTS: [(&str, Fields, [bool; 3]); 38] = [
     ("/members/invite", &[("role", "viewer")], [true, false, false]),
     ("/members/user_none/role", &[("role", "viewer")], [true, false, false]),
     ("/members/user_none/remove", &[], [true, false, false]),
@@ -31,6 +31,7 @@ const ACTS: [(&str, Fields, [bool; 3]); 37] = [
     ("/keys", &[("api", "api_none")], [true, true, false]),
     ("/keys/search", &[("q", "none")], [true; 3]),
     ("/keys/search/live", &[("q", "none")], [true; 3]),
+    ("/keys/key_none/reveal", &[], [true, true, false]),
     ("/keys/key_none/restore", &[], [true, true, false]),
     ("/search", &[("q", "none")], [true; 3]),
     ("/search/live", &[("q", "none")], [true; 3]),

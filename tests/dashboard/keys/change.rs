@@ -302,7 +302,7 @@ on_both_stacks! {
 
         let told = kw.v2("keys.getKey", json!({ "keyId": made, "decrypt": true })).await;
         assert!(told.data()["plaintext"].is_string());
-        assert!(owner.get(&workspace_path(&format!("/keys/{made}"))).await.text.contains("<dd>Yes</dd>"));
+        assert!(owner.get(&workspace_path(&format!("/keys/{made}"))).await.text.contains(">Show key</button>"));
     }
 
     async fn a_form_that_nobody_has_changed_changes_nothing(kw) {

@@ -13,7 +13,7 @@ use super::super::format::{TimeLabel, format_start, format_utc};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_page};
-use super::key_path;
+use super::{key_path, key_title};
 
 #[derive(Template)]
 #[template(path = "keys/deleted.html")]
@@ -43,7 +43,7 @@ pub async fn show(request: &WorkspaceRequest, id: KeyId) -> PageResult {
     let KeyDeletion { key, entry } = deletion;
     let at = key.deleted_at.or(key.api_deleted_at);
     let now = context.clock.now();
-    let name = key.name.unwrap_or_else(|| "Unnamed key".into());
+    let name = key_title(key.name);
     let mut answer = render_page(&DeletedKeyPage {
         layout: Layout::for_workspace(request, Section::Keys, "Deleted key").await?.about(&name),
         workspace: request.membership.workspace_id.to_string(),

@@ -11,6 +11,7 @@ mod explain;
 mod fields;
 mod list;
 mod name_choice;
+mod reveal;
 mod search;
 mod show;
 
@@ -43,6 +44,7 @@ pub fn routes() -> Router {
         .route("/dashboard/{workspace}/keys/bulk/do", form_page(2, "").post(bulk::run))
         .route(&of_key(""), get(show::show))
         .route(&of_key("/secret/{form}"), get(created::show))
+        .route(&of_key("/reveal"), form_page(1, "").post(reveal::show))
         .route(&of_key("/edit"), get(edit::show_form).post(edit::save))
         .route(&of_key("/credits"), form_page(1, "/edit").post(edit::update_credits))
         .route(&of_key("/enabled"), form_page(1, "").post(actions::set_enabled))
@@ -61,6 +63,11 @@ struct KeyAccess {
 
 /// The maximum number of APIs in a select. The page of an API links to the form for any other.
 pub const APIS_MAX: usize = 100;
+
+/// Returns what a page calls a key: its name, if it has one. Its start or ID stands beside.
+pub fn key_title(name: Option<String>) -> String {
+    name.unwrap_or_else(|| "Unnamed key".to_owned())
+}
 
 /// Returns the label of a key status.
 pub fn status_label(state: KeyStatus) -> &'static str {

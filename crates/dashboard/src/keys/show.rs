@@ -10,7 +10,7 @@ use domain::permission::Action;
 use foundation::clock::Timestamp;
 use foundation::error::Error;
 use foundation::id::{ApiId, KeyId, MigrationId};
-use foundation::model::RefillInterval;
+use foundation::model::{Key, RefillInterval};
 pub use rows::VerificationEventRow;
 use rows::{ActivityRow, LimitGauge, PermissionSource, Role};
 
@@ -20,7 +20,7 @@ use super::super::imports::import_name;
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, render_page};
-use super::{KeyAccess, deleted, fields, status_label};
+use super::{KeyAccess, deleted, fields, key_title, status_label};
 
 #[derive(Template)]
 #[template(path = "keys/show.html")]
@@ -47,6 +47,8 @@ struct KeyPage {
     /// The latest verifications; `None` if they cannot be read.
     events: Option<Vec<VerificationEventRow>>,
     is_enabled: bool,
+    /// Whether the user may see the key, and it can be shown again.
+    may_reveal: bool,
     may: KeyAccess,
 }
 
@@ -85,20 +87,10 @@ pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String
     let activity = details::list_activity(&app.context, caller, &key_details).await?;
     let stored = &key_details.found_key.stored;
     let key = &stored.key;
-    // Events are stored separately, so they may be unavailable while the rest is available.
-    let events =
-        analytics_access::list_recent_by_key(&app.analytics, caller, &key.api_id, &key.id).await;
-    let events = match events {
-        Ok(events) => Some(events),
-        Err(error) => {
-            tracing::warn!(error = %error, "failed to read events of a key: {error}");
-            None
-        }
-    };
     let now = app.context.clock.now();
     let moment = |at: Timestamp| TimeLabel::new(at, now);
     let may_on = |action| caller.is_allowed_on(action, &key.api_id);
-    let name = key.name.clone().unwrap_or_else(|| "Unnamed key".into());
+    let name = key_title(key.name.clone());
     render_page(&KeyPage {
         layout: Layout::for_workspace(&request, Section::Keys, "Keys").await?.about(&name),
         workspace: request.membership.workspace_id.to_string(),
@@ -134,15 +126,35 @@ pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String
         roles: key_details.roles.iter().map(Role::new).collect(),
         permissions: PermissionSource::list_for_key(&key_details),
         meta: fields::format_meta(key),
-        events: events
-            .map(|events| events.into_iter().map(|e| VerificationEventRow::new(e, now)).collect()),
+        events: list_events(&request, key, now).await,
         is_enabled: key.is_enabled,
+        may_reveal: key_details.is_recoverable
+            && key_details.api.settings.allows_recoverable_keys
+            && may_on(Action::DecryptKey),
         may: KeyAccess {
             create: may_on(Action::CreateKey),
             update: may_on(Action::UpdateKey),
             delete: may_on(Action::DeleteKey),
         },
     })
+}
+
+/// Lists the latest verifications of a key. They are stored separately, so they may be unavailable while the rest is available.
+async fn list_events(
+    request: &WorkspaceRequest,
+    key: &Key,
+    now: Timestamp,
+) -> Option<Vec<VerificationEventRow>> {
+    let (app, caller) = (&request.page_request.app, &request.caller);
+    match analytics_access::list_recent_by_key(&app.analytics, caller, &key.api_id, &key.id).await {
+        Ok(events) => {
+            Some(events.into_iter().map(|event| VerificationEventRow::new(event, now)).collect())
+        }
+        Err(error) => {
+            tracing::warn!(error = %error, "failed to read events of a key: {error}");
+            None
+        }
+    }
 }
 
 /// Explains what a verification returns, as far as the key alone decides.
