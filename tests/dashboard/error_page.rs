@@ -58,7 +58,7 @@ on_both_stacks! {
         let entry = entry(&mut owner, "key.create").await;
         let entry = between(&entry, "/ws_default", "?").to_owned();
 
-        let nested = [(&key, "/credits", "/edit"), (&key, "/enabled", ""), (&import, "/preview", ""), (&entry, "/undo", "")];
+        let nested = [(&key, "/credits", "/credits"), (&key, "/enabled", ""), (&import, "/preview", ""), (&entry, "/undo", "")];
         let nested = nested.map(|(parent, tail, page)| (format!("{parent}{tail}"), format!("{parent}{page}")));
         let others = [
             ("/keys/bulk", "/keys"), ("/keys/bulk/do", "/keys"), ("/members/invite", "/members"),

@@ -2,6 +2,7 @@
 
 mod acts;
 mod change;
+mod credits;
 mod deleted;
 mod list;
 mod reveal;

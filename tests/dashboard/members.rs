@@ -58,7 +58,7 @@ const ACTS: [(&str, Fields, [bool; 3]); 38] = [
     ("/identities/id_none/delete", &[], [true, true, false]),
     ("/workspace", &[("name", "default")], [true, true, false]),
 ];
-const PAGES: [(&str, [bool; 3]); 44] = [
+const PAGES: [(&str, [bool; 3]); 45] = [
     ("", [true; 3]),
     ("/search", [true; 3]),
     ("/analytics", [true; 3]),
@@ -80,6 +80,7 @@ const PAGES: [(&str, [bool; 3]); 44] = [
     ("/keys/new", [true, true, false]),
     ("/keys/why", [true; 3]),
     ("/keys/key_none/edit", [true, true, false]),
+    ("/keys/key_none/credits", [true, true, false]),
     ("/keys/key_none/reroll", [true, true, false]),
     ("/keys/key_none/secret/none", [true; 3]),
     ("/keys/key_none/delete", [true, true, false]),

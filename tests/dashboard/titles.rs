@@ -24,6 +24,7 @@ on_both_stacks! {
             ("/logs".into(), "Logs"),
             (format!("/keys/{key}"), "payments-key · Keys"),
             (format!("/keys/{key}/edit"), "payments-key · Edit key"),
+            (format!("/keys/{key}/credits"), "payments-key · Change credits"),
             (format!("/keys/{key}/reroll"), "payments-key · Rotate key"),
             (format!("/keys/{key}/delete"), "payments-key · Delete key"),
             (format!("/keys/{hostile}"), format!("{ESCAPED_NAME} · Keys").as_str()),

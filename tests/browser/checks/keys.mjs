@@ -206,9 +206,18 @@ export async function run(story) {
   });
 
   await check("credits are set, and the page tells who did it", async () => {
-    await page.getByRole("link", { name: "Edit", exact: true }).click();
+    await page.getByRole("link", { name: "Change credits" }).click();
+    await accessible(page);
+    await page.getByLabel("Operation").selectOption("unlimited");
+    assert.equal(await page.getByLabel("Amount").isVisible(), false);
     await page.getByLabel("Operation").selectOption("set");
-    await page.locator("#value").fill("0");
+    await page.getByLabel("Amount").fill("many");
+    page.expected = [422];
+    await page.getByRole("button", { name: "Update credits" }).click();
+    await page.getByRole("alert").waitFor();
+    await accessible(page);
+    page.expected = [];
+    await page.getByLabel("Amount").fill("0");
     await page.getByRole("button", { name: "Update credits" }).click();
     await page.getByText("Credits exhausted.").waitFor();
     await page.getByText("credits set to 0").waitFor();

@@ -32,6 +32,7 @@ export async function run(story) {
     key: [at(`/keys/${story.orderKey}`)],
     "key-new": [at(`/keys/new?api=${story.orders}`)],
     "key-edit": [at(`/keys/${story.orderKey}/edit`)],
+    "key-credits": [at(`/keys/${story.orderKey}/credits`)],
     "key-reroll": [at(`/keys/${story.orderKey}/reroll`)],
     "key-not-shown": [at(`/keys/${story.orderKey}/secret/none`)],
     "key-delete": [at(`/keys/${story.orderKey}/delete`)],

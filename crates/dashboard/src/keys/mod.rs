@@ -5,6 +5,7 @@ mod bulk;
 mod commands;
 mod create;
 mod created;
+mod credits;
 mod deleted;
 mod edit;
 mod explain;
@@ -46,7 +47,7 @@ pub fn routes() -> Router {
         .route(&of_key("/secret/{form}"), get(created::show))
         .route(&of_key("/reveal"), form_page(1, "").post(reveal::show))
         .route(&of_key("/edit"), get(edit::show_form).post(edit::save))
-        .route(&of_key("/credits"), form_page(1, "/edit").post(edit::update_credits))
+        .route(&of_key("/credits"), get(credits::show_form).post(credits::update))
         .route(&of_key("/enabled"), form_page(1, "").post(actions::set_enabled))
         .route(&of_key("/reroll"), get(actions::show_rotate_form).post(actions::rotate))
         .route(&of_key("/restore"), form_page(1, "").post(deleted::restore))
