@@ -2,6 +2,7 @@
 
 mod homes;
 mod identities;
+mod links;
 mod restore;
 mod undo;
 

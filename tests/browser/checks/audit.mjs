@@ -80,7 +80,7 @@ export async function run(story) {
     await page.getByText("This change was undone").waitFor();
     await go(page, at(`/keys/${made.keyId}`));
     await page.getByRole("heading", { name: "of the best customer", level: 1 }).waitFor();
-    await page.getByRole("link", { name: "View in audit log" }).click();
+    await page.getByRole("link", { name: "View history" }).click();
     await page.waitForLoadState();
     assert.ok((await page.locator("tbody tr").count()) >= 5);
   });

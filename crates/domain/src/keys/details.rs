@@ -168,6 +168,8 @@ async fn load_limit_usages(context: &Context, found_key: &FoundKey) -> Result<Ve
 /// An operation on a key.
 #[derive(Debug)]
 pub struct KeyActivity {
+    /// The id of its audit entry.
+    pub id: String,
     pub at: Timestamp,
     pub event: String,
     pub actor: String,
@@ -188,6 +190,7 @@ pub async fn list_activity(
     let entries =
         reader.list_key_audit_entries(caller.workspace_id(), &key.id, since, ENTRIES_MAX).await?;
     let activity = |entry: StoredEntry| KeyActivity {
+        id: entry.id,
         at: entry.at,
         actor: entry.actor_name.unwrap_or(entry.actor_id),
         event: entry.event,

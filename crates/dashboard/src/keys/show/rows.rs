@@ -4,6 +4,7 @@ use domain::analytics_access::RecentVerification;
 use domain::keys::VerificationCode;
 use domain::keys::details::{self, KeyActivity, KeyDetails};
 use foundation::clock::Timestamp;
+use foundation::id::RoleId;
 use foundation::model;
 use serde_json::Value;
 
@@ -61,6 +62,8 @@ impl LimitGauge {
 
 /// An activity of the key.
 pub struct ActivityRow {
+    /// The id of its audit entry.
+    pub id: String,
     pub at: TimeLabel,
     pub description: String,
     pub actor: String,
@@ -74,7 +77,12 @@ impl ActivityRow {
             Some(credits) => format!("{what}: {credits}"),
             None => what.to_owned(),
         };
-        Self { at: TimeLabel::new(entry.at, now), description: what, actor: entry.actor.clone() }
+        Self {
+            id: entry.id.clone(),
+            at: TimeLabel::new(entry.at, now),
+            description: what,
+            actor: entry.actor.clone(),
+        }
     }
 }
 
@@ -99,6 +107,7 @@ fn format_credits_change(change: &Value) -> String {
 
 /// A role and the number of its permissions.
 pub struct Role {
+    pub id: RoleId,
     pub name: String,
     pub permissions: String,
 }
@@ -107,7 +116,7 @@ impl Role {
     pub fn new(role: &model::Role) -> Self {
         let number = i64::try_from(role.permissions.len()).unwrap_or(i64::MAX);
         let permissions = format_quantity(number, i64::MAX, "permission");
-        Self { name: role.name.clone(), permissions }
+        Self { id: role.id.clone(), name: role.name.clone(), permissions }
     }
 }
 
