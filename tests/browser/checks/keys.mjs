@@ -258,6 +258,8 @@ export async function run(story) {
     await page.getByRole("button", { name: "Disable keys" }).click();
     await page.getByRole("heading", { name: "2 keys disabled" }).waitFor();
     await accessible(page);
+    await page.getByRole("link", { name: "Back to keys" }).click();
+    assert.equal(await page.getByRole("searchbox").inputValue(), "replaced");
     await seen();
     assert.equal(await codeOf(story.second), "DISABLED");
   });

@@ -118,6 +118,47 @@ on_both_stacks! {
         assert!(kw.list_audit_events(&keys[1].id).await.contains(&"key.delete".to_owned()));
     }
 
+    async fn bulk_actions_lead_back_to_the_filtered_list(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let key = kw.create_key_in(&api, json!({ "name": "night job" })).await.id;
+        let query = format!("api={api}&q=night+job");
+        let back = format!("{}?{}\"", workspace_path("/keys"), query.replace('&', "&#38;"));
+
+        let list = owner.get(&workspace_path(&format!("/keys?{query}&notice=key-enabled"))).await.text;
+        let address = between(&list, "action=\"/dashboard/ws_default/keys/bulk", "\"").replace("&#38;", "&");
+        assert_eq!(address, format!("?{query}"));
+        let disable = [("act", "disable"), ("key", key.as_str())];
+        let asked = owner.post(&workspace_path(&format!("/keys/bulk?{query}")), &disable).await.text;
+        assert_eq!(asked.matches(&back).count(), 2, "{asked}");
+        let run = between(&asked, "action=\"/dashboard/ws_default/keys/bulk/do", "\"").replace("&#38;", "&");
+        assert_eq!(run, format!("?{query}"));
+        let run = workspace_path(&format!("/keys/bulk/do{run}"));
+        let done = owner.post(&run, &disable).await.text;
+        assert_eq!(done.matches(&back).count(), 2, "{done}");
+        assert!(!done.contains("in the audit log"), "{done}");
+        let invalid = owner.post(&workspace_path(&format!("/keys/bulk?{query}")), &[("act", "disable")]).await.text;
+        assert_eq!(invalid.matches(&back).count(), 2, "{invalid}");
+        assert_eq!(to(&owner.post(&run, &[("act", "disable")]).await), workspace_path(&format!("/keys?{query}")));
+
+        let deleted = owner.post(&run, &[("act", "delete"), ("key", key.as_str())]).await.text;
+        let history = workspace_path("/audit?event=key.delete");
+        assert!(deleted.contains(&format!("href=\"{history}\"")), "{deleted}");
+        assert!(owner.get(&history).await.text.contains("night job"));
+    }
+
+    async fn address_of_a_bulk_action_contains_no_text_that_may_be_a_key(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let external_id = "550e8400-e29b-41d4-a716-446655440000";
+        let key = kw.create_key(json!({ "name": "of a customer", "externalId": external_id })).await;
+
+        let found = owner.post(&workspace_path("/keys/search/live"), &[("q", external_id), ("state", "active")]).await.text;
+        let asked = owner.post(&workspace_path(&format!("/keys/bulk?q={}&state=active", key.key)), &[("act", "disable"), ("key", &key.id)]).await.text;
+
+        assert!(found.contains("action=\"/dashboard/ws_default/keys/bulk?state=active\""), "{found}");
+        assert!(asked.contains("/keys?state=active\"") && !asked.contains(&key.key), "{asked}");
+    }
+
     async fn at_most_a_hundred_keys_go_at_once_and_at_least_one(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let ids: Vec<_> = (0..101).map(|number| format!("key_{number}")).collect();

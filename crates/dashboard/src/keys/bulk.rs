@@ -11,6 +11,7 @@ use super::super::format::format_quantity;
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
+use super::list::filter_query;
 
 /// The maximum number of keys per bulk action.
 const BULK_KEYS_MAX: usize = 100;
@@ -80,6 +81,8 @@ impl BulkAction {
 struct BulkConfirmPage {
     layout: Layout,
     workspace: String,
+    /// The query of the list in which the keys were selected.
+    filter: String,
     heading: String,
     action: BulkAction,
     keys: Vec<BulkKeyRow>,
@@ -92,7 +95,10 @@ struct BulkConfirmPage {
 struct BulkResultPage {
     layout: Layout,
     workspace: String,
+    filter: String,
     heading: String,
+    /// The entries of deletions in the audit log, where they are undone.
+    history_path: Option<String>,
     failed: Vec<(BulkKeyRow, String)>,
 }
 
@@ -156,6 +162,7 @@ async fn build_confirm_page(
     Ok(BulkConfirmPage {
         layout: Layout::for_workspace(request, Section::Keys, "Keys").await?.about(&heading),
         workspace: request.membership.workspace_id.to_string(),
+        filter: filter_query(&request.page_request.query),
         heading,
         action,
         keys,
@@ -180,9 +187,9 @@ pub async fn run(request: WorkspaceRequest) -> PageResult {
     request.caller.require(Action::UpdateKey)?;
     let act = BulkAction::from_name(request.page_request.form.text("act"))?;
     request.caller.require(act.required_action())?;
-    let ids = selected_ids(&request);
+    let (ids, filter) = (selected_ids(&request), filter_query(&request.page_request.query));
     if ids.is_empty() {
-        return redirect_to(&request.workspace_path("/keys"));
+        return redirect_to(&request.workspace_path(&format!("/keys{filter}")));
     }
     if ids.len() > BULK_KEYS_MAX {
         return render_invalid_page(&build_confirm_page(&request, act, ids).await?);
@@ -201,7 +208,10 @@ pub async fn run(request: WorkspaceRequest) -> PageResult {
     render_page(&BulkResultPage {
         layout: Layout::for_workspace(&request, Section::Keys, "Keys").await?.about(&heading),
         workspace: request.membership.workspace_id.to_string(),
+        filter,
         heading,
+        history_path: (act == BulkAction::Delete && done > 0)
+            .then(|| request.workspace_path("/audit?event=key.delete")),
         failed: refused,
     })
 }

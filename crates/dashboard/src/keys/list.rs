@@ -9,6 +9,7 @@ use foundation::clock::Timestamp;
 use foundation::id::{ApiId, KeyId};
 
 use super::super::failure::Failure;
+use super::super::form::Form;
 use super::super::format::{TimeLabel, format_start};
 use super::super::layout::{Layout, Section, is_allowed};
 use super::super::list_frame::ListFrame;
@@ -16,13 +17,17 @@ use super::super::page_request::WorkspaceRequest;
 use super::super::pagination::{PAGE_ROWS, paging_from_query};
 use super::super::sort_link::{Direction, SortLink};
 use super::super::{PageResult, render_page};
-use super::{ApiOptions, KeyAccess, SelectOption, key_path, load_api_options, status_label};
+use super::{
+    ApiOptions, KeyAccess, SelectOption, key_path, load_api_options, may_be_full_key, status_label,
+};
 
 #[derive(Template)]
 #[template(path = "keys/list.html")]
 pub struct KeyListPage {
     layout: Layout,
     pub list: ListFrame,
+    /// The query of the list, for the way back from other pages.
+    filter: String,
     pub rows: Vec<KeyTableRow>,
     /// Whether the page has fewer rows than a full page.
     is_short: bool,
@@ -118,6 +123,7 @@ pub async fn build_page(request: &WorkspaceRequest) -> Result<KeyListPage, Failu
         api: api.to_owned(),
         apis: load_api_options(request, api).await?,
         states: KeyStatus::ALL.map(choice).into_iter().collect(),
+        filter: filter_query(query),
         is_searched: !list.search.is_empty() || !api.is_empty() || state.is_some(),
         list,
         may: KeyAccess {
@@ -128,6 +134,19 @@ pub async fn build_page(request: &WorkspaceRequest) -> Result<KeyListPage, Failu
         deleted_path: deleted.map(|deleted| key_path(request, &deleted.key.id, "")),
         is_unknown: false,
     })
+}
+
+/// Returns the query that leads back to a page of the list, with its `?`; empty if it has none. A text that may be a full key
+/// is left out: it must not get into a URL.
+pub fn filter_query(query: &Form) -> String {
+    let without: &[&str] = match may_be_full_key(query.text("q").trim()) {
+        true => &["notice", "q"],
+        false => &["notice"],
+    };
+    match query.query_without(without).finish() {
+        query if query.is_empty() => query,
+        query => format!("?{query}"),
+    }
 }
 
 pub async fn list(request: WorkspaceRequest) -> PageResult {
