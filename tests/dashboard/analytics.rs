@@ -91,7 +91,7 @@ on_every_event_store! {
         let page = owner.get(&workspace_path("/analytics")).await;
 
         assert_eq!(page.status, 200, "{}", page.text);
-        assert_eq!(figures(&page.text)[..2], ["4", "25.0 %"]);
+        assert_eq!(figures(&page.text)[..2], ["4", "25.0%"]);
         assert_eq!(legend(&page.text), ["Valid 3", "Credits exhausted 1"]);
         assert!(page.text.contains("<title>12:00: 4 requests</title>"), "{}", page.text);
         // A table says the same.
@@ -255,7 +255,7 @@ on_every_event_store! {
 
         let page = owner.get(&workspace_path("/analytics?of=limits&key=ignored")).await;
 
-        assert_eq!(figures(&page.text)[..2], ["3", "33.3 %"]);
+        assert_eq!(figures(&page.text)[..2], ["3", "33.3%"]);
         assert_eq!(legend(&page.text), ["Allowed 2", "Rejected 1"]);
         let other = owner.get(&workspace_path("/analytics?of=limits&only=rlns_none")).await;
         assert_eq!(figures(&other.text)[0], "0");

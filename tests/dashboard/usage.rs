@@ -94,10 +94,10 @@ on_every_event_store! {
         let TwoMonths { api, key, .. } = TwoMonths::create(&kw).await;
         let mut owner = Browser::sign_in_owner(&kw).await;
         let filters = [
-            (String::new(), String::new(), ["16", "−6 (−27.2 %) from 22"], ["3", "−1 (−25.0 %) from 4"]),
-            (format!("&only={api}"), String::new(), ["15", "+3 (+25.0 %) from 12"], ["2", "−1 (−33.3 %) from 3"]),
-            (format!("&key={}", key.id), format!(" AND key_id = '{}'", key.id), ["8", "+3 (+60.0 %) from 5"], ["1", "No change"]),
-            ("&identity=ann".into(), " AND external_id = 'ann'".into(), ["9", "−6 (−40.0 %) from 15"], ["2", "No change"]),
+            (String::new(), String::new(), ["16", "−6 (−27.2%) from 22"], ["3", "−1 (−25.0%) from 4"]),
+            (format!("&only={api}"), String::new(), ["15", "+3 (+25.0%) from 12"], ["2", "−1 (−33.3%) from 3"]),
+            (format!("&key={}", key.id), format!(" AND key_id = '{}'", key.id), ["8", "+3 (+60.0%) from 5"], ["1", "No change"]),
+            ("&identity=ann".into(), " AND external_id = 'ann'".into(), ["9", "−6 (−40.0%) from 15"], ["2", "No change"]),
             ("&identity=nobody".into(), " AND external_id = 'nobody'".into(), ["0", "No change"], ["0", "No change"]),
         ];
 
@@ -134,17 +134,17 @@ on_every_event_store! {
             (
                 format!("/keys/{}", key.id),
                 format!("only={api}&#38;key={}", key.id),
-                ["1", "−1 (−50.0 %) from 2"], ["0.0 %", "0.0 % before"], ["8", "+3 (+60.0 %) from 5"],
+                ["1", "−1 (−50.0%) from 2"], ["0.0%", "0.0% before"], ["8", "+3 (+60.0%) from 5"],
             ),
             (
                 format!("/identities/{identity}"),
                 "identity=ann".to_owned(),
-                ["2", "−1 (−33.3 %) from 3"], ["0.0 %", "0.0 % before"], ["9", "−6 (−40.0 %) from 15"],
+                ["2", "−1 (−33.3%) from 3"], ["0.0%", "0.0% before"], ["9", "−6 (−40.0%) from 15"],
             ),
             (
                 format!("/apis/{api}"),
                 format!("only={api}"),
-                ["3", "−1 (−25.0 %) from 4"], ["33.3 %", "+33.3 points from 0.0 %"], ["15", "+3 (+25.0 %) from 12"],
+                ["3", "−1 (−25.0%) from 4"], ["33.3%", "+33.3 points from 0.0%"], ["15", "+3 (+25.0%) from 12"],
             ),
         ] {
             let page = owner.get(&workspace_path(&path)).await;
@@ -169,11 +169,11 @@ on_every_event_store! {
 
         let page = owner.get(&workspace_path("/analytics?range=this-month&identity=ann")).await;
 
-        assert_eq!(tiles(&page.text)[2], ["0", "−9 (−100.0 %) from 9"]);
-        assert_eq!(tiles(&page.text)[1], ["–", "0.0 % before"]);
+        assert_eq!(tiles(&page.text)[2], ["0", "−9 (−100.0%) from 9"]);
+        assert_eq!(tiles(&page.text)[1], ["–", "0.0% before"]);
         assert!(page.text.contains("2026-05-01 to 2026-05-10, compared with 2026-04-01 to 2026-04-10. The last day"));
         let page = owner.get(&workspace_path("/analytics?range=last-month&identity=ann")).await;
-        assert_eq!(tiles(&page.text)[2], ["9", "−46 (−83.6 %) from 55"]);
+        assert_eq!(tiles(&page.text)[2], ["9", "−46 (−83.6%) from 55"]);
     }
 
     async fn dates_select_whole_days_also_within_months(kw) {
@@ -273,9 +273,9 @@ on_every_event_store! {
         let page = owner.get(&workspace_path("/analytics?of=limits&range=this-month")).await;
         let file = owner.get(&workspace_path("/analytics.csv?of=limits&range=this-month")).await;
 
-        let expected = [["2", "+1 (+100.0 %) from 1"], ["50.0 %", "+50.0 points from 0.0 %"]];
+        let expected = [["2", "+1 (+100.0%) from 1"], ["50.0%", "+50.0 points from 0.0%"]];
         assert_eq!(tiles(&page.text)[..2], expected);
-        for row in ["Rejected</a></th><td class=\"number\">1</td><td class=\"number\">50.0 %", ">email</a></th><td class=\"number\">2<"] {
+        for row in ["Rejected</a></th><td class=\"number\">1</td><td class=\"number\">50.0%", ">email</a></th><td class=\"number\">2<"] {
             assert!(page.text.contains(row), "{row}: {}", page.text);
         }
         assert!(file.text.starts_with("start,total,allowed,rejected,mean_latency_us,p50_latency_us,p95_latency_us,p99_latency_us\n"), "{}", file.text);

@@ -24,7 +24,7 @@ on_every_event_store! {
             table.split("<tr><th scope=\"row\">").skip(1).map(row).collect::<Vec<_>>()
         };
         assert_eq!(rows(&page, "Outcomes"), [
-            "Valid|3|75.0 %|−2 (−40.0 %) from 5", "Credits exhausted|1|25.0 %|+1 from 0",
+            "Valid|3|75.0%|−2 (−40.0%) from 5", "Credits exhausted|1|25.0%|+1 from 0",
         ]);
         let names = kw.v2("apis.getApi", json!({ "apiId": api })).await.text_of("name");
         let divided = rows(&page, "APIs");
@@ -34,7 +34,7 @@ on_every_event_store! {
             assert!(page.contains(&format!("/analytics?range=this-month&#38;{value}={link}\"")), "{page}");
         }
         assert!(!filtered.contains("aria-label=\"APIs\""), "{filtered}");
-        assert_eq!(rows(&filtered, "Outcomes"), ["Valid|1|100.0 %|−1 (−50.0 %) from 2"]);
+        assert_eq!(rows(&filtered, "Outcomes"), ["Valid|1|100.0%|−1 (−50.0%) from 2"]);
         let mut lines = async |query: &str| {
             let file = owner.get(&workspace_path(&format!("/analytics.csv?range=this-month&{query}"))).await;
             assert_eq!(file.status, 200, "{query}");

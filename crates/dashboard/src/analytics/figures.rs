@@ -60,7 +60,7 @@ pub fn build_figures(kind: EventKind, now: &Traffic, before: Option<&Traffic>) -
     figures
 }
 
-/// Describes a difference of numbers, such as `+12 (+25.0 %) from 48`.
+/// Describes a difference of numbers, such as `+12 (+25.0%) from 48`.
 pub fn describe_count_change(now: i64, before: i64) -> String {
     let difference = now.saturating_sub(before);
     if difference == 0 {
@@ -114,13 +114,13 @@ fn share_permille(part: i64, all: i64) -> Option<i64> {
 pub fn format_share(part: i64, all: i64) -> String {
     match share_permille(part, all) {
         None => "–".into(),
-        Some(0) if part > 0 => "< 0.1 %".into(),
+        Some(0) if part > 0 => "< 0.1%".into(),
         Some(permille) => format_permille(permille),
     }
 }
 
 fn format_permille(permille: i64) -> String {
-    format!("{}.{} %", format_grouped(permille / 10), permille % 10)
+    format!("{}.{}%", format_grouped(permille / 10), permille % 10)
 }
 
 #[cfg(test)]
@@ -139,15 +139,15 @@ mod tests {
             format_share(i64::MAX, 1),
         ];
 
-        assert_eq!(shares, ["–", "0.0 %", "33.3 %", "100.0 %", "< 0.1 %", "2,050.0 %", "–"]);
+        assert_eq!(shares, ["–", "0.0%", "33.3%", "100.0%", "< 0.1%", "2,050.0%", "–"]);
     }
 
     #[test]
     fn count_change_is_number_and_share_of_the_number_before() {
         for (now, before, expected) in [
-            (60, 48, "+12 (+25.0 %) from 48"),
-            (3, 4_000, "−3,997 (−99.9 %) from 4,000"),
-            (0, 4, "−4 (−100.0 %) from 4"),
+            (60, 48, "+12 (+25.0%) from 48"),
+            (3, 4_000, "−3,997 (−99.9%) from 4,000"),
+            (0, 4, "−4 (−100.0%) from 4"),
             (4, 4, "No change"),
             (0, 0, "No change"),
             (7, 0, "+7 from 0"),
@@ -159,12 +159,12 @@ mod tests {
 
     #[test]
     fn share_change_is_in_points_if_both_shares_are_known() {
-        let change = |now, before| describe_share_change(now, before, "5.0 %");
+        let change = |now, before| describe_share_change(now, before, "5.0%");
 
-        assert_eq!(change(Some(62), Some(50)), "+1.2 points from 5.0 %");
-        assert_eq!(change(Some(0), Some(50)), "−5.0 points from 5.0 %");
-        assert_eq!(change(Some(50), Some(50)), "5.0 % before");
-        assert_eq!(change(None, Some(50)), "5.0 % before");
+        assert_eq!(change(Some(62), Some(50)), "+1.2 points from 5.0%");
+        assert_eq!(change(Some(0), Some(50)), "−5.0 points from 5.0%");
+        assert_eq!(change(Some(50), Some(50)), "5.0% before");
+        assert_eq!(change(None, Some(50)), "5.0% before");
     }
 
     #[test]
