@@ -104,6 +104,25 @@ on_every_event_store! {
 }
 
 on_both_stacks! {
+    async fn tabs_and_the_link_to_analytics_keep_the_time_range(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        create_traffic(&kw).await;
+        let href = |path: &str| format!("href=\"{}\"", workspace_path(path));
+
+        for page in ["/analytics", "/logs"] {
+            let path = workspace_path(&format!("{page}?range=custom&from=2026-03-01&until=2026-03-02&outcome=VALID"));
+            let text = owner.get(&path).await.text;
+            let range = "range=custom&#38;from=2026-03-01&#38;until=2026-03-02";
+            for tab in [format!("{page}?{range}"), format!("{page}?of=limits&#38;{range}")] {
+                assert!(text.contains(&href(&tab)), "{tab}: {text}");
+            }
+            let text = owner.get(&workspace_path(&format!("{page}?of=limits"))).await.text;
+            assert!(text.contains(&href(page)), "{text}");
+        }
+        let overview = owner.get(&workspace_path("?range=week")).await.text;
+        assert!(overview.contains(&href("/analytics?range=week")), "{overview}");
+    }
+
     async fn zoom_keeps_the_filters_and_leaves_out_the_period(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         create_traffic(&kw).await;

@@ -9,7 +9,7 @@ use domain::page::COUNT_MAX;
 use domain::users;
 use foundation::model::EventKind;
 
-use super::analytics::{Comparison, Figure, Selection, TimeRange, build_charts};
+use super::analytics::{Comparison, Figure, Selection, TimeRange, build_charts, with_range};
 use super::charts::BarChart;
 use super::format::{format_count, format_grouped, format_latency, format_quantity};
 use super::get_started::find_first_steps;
@@ -40,6 +40,8 @@ struct OverviewPage {
     /// The number of undelivered events and the age of the oldest one, if it is late.
     delivery_lag: Option<(String, String)>,
     ranges: Vec<(&'static str, &'static str, bool)>,
+    /// The analytics of the same time range.
+    analytics_path: String,
     /// The charts; `None` if the rollups cannot be read.
     traffic: Option<TrafficPanel>,
     is_empty: bool,
@@ -85,7 +87,8 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
     let app = &request.page_request.app;
     let sizes = users::count_resources(&app.context, &request.caller).await?;
     let size_text = |number| format_count(number, COUNT_MAX);
-    let range = TimeRange::named(request.page_request.query.text("range"), app.context.clock.now());
+    let query = &request.page_request.query;
+    let range = TimeRange::named(query.text("range"), app.context.clock.now());
     let selection = Selection::all(EventKind::Verifications);
     let first_steps = find_first_steps(&request, &sizes).await;
     // The page must work during an outage of analytics: a user who investigates it needs the rest of the page.
@@ -115,6 +118,7 @@ pub async fn show(request: WorkspaceRequest) -> PageResult {
         }),
         dropped: (dropped > 0).then(|| format_count(dropped, i64::MAX)),
         ranges: range.options(),
+        analytics_path: with_range(&request.workspace_path("/analytics"), "", query),
         traffic,
         name: request.membership.workspace_name.clone(),
         id: request.membership.workspace_id.to_string(),

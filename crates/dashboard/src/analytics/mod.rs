@@ -42,7 +42,7 @@ pub use figures::Figure;
 use identifiers::IdentifierList;
 pub use identifiers::IdentifierSection;
 use live::LiveToggle;
-pub use range::TimeRange;
+pub use range::{TimeRange, with_range};
 pub use region_filter::RegionFilter;
 pub use selection::Selection;
 use top::{Ranking, TopConsumers, TopGroups, TopList};
@@ -63,6 +63,9 @@ pub fn routes() -> Router {
 struct AnalyticsPage {
     layout: Layout,
     workspace: String,
+    /// The links to this page for each kind of events, with the same time range.
+    verifications_path: String,
+    limits_path: String,
     ranges: Vec<(&'static str, &'static str, bool)>,
     from: String,
     until: String,
@@ -128,8 +131,11 @@ async fn show(request: WorkspaceRequest) -> PageResult {
         let lists = identifiers::list_tables(&request, namespace, &range, &download_url).await?;
         identifier_lists = lists.into();
     }
+    let path = request.workspace_path("/analytics");
     render_page(&AnalyticsPage {
         workspace: request.membership.workspace_id.to_string(),
+        verifications_path: with_range(&path, "", query),
+        limits_path: with_range(&path, "limits", query),
         ranges: range.options_with_custom(),
         resources: ResourceOptions::load(&request, &selection).await?,
         outcomes: OUTCOMES

@@ -195,6 +195,17 @@ impl TimeRange {
     }
 }
 
+/// Returns a page of events with the time range of a query, so that a link to it keeps the range. `of` selects the kind of
+/// events; empty selects verifications.
+pub fn with_range(path: &str, of: &str, query: &Form) -> String {
+    let range = ["range", "from", "until"].map(|name| (name, query.text(name).trim()));
+    let pairs = [("of", of)].into_iter().chain(range).filter(|(_, value)| !value.is_empty());
+    let mut fields = form_urlencoded::Serializer::new(String::new());
+    fields.extend_pairs(pairs);
+    let fields = fields.finish();
+    if fields.is_empty() { path.to_owned() } else { format!("{path}?{fields}") }
+}
+
 /// Formats midnight as a date, and other times to the minute.
 pub fn format_moment(at: Timestamp) -> String {
     format_time(at, if is_day_start(at) { "%Y-%m-%d" } else { "%Y-%m-%d %H:%M" })
@@ -235,6 +246,18 @@ mod tests {
         let (range, fault) = TimeRange::from_form(&Form::parse(query.as_bytes()), now);
         assert_eq!(fault, None, "{query}");
         [range.period.format(), range.previous.format()]
+    }
+
+    #[test]
+    fn link_keeps_the_range_of_a_query() {
+        let link = |of, query: &str| with_range("/logs", of, &Form::parse(query.as_bytes()));
+
+        assert_eq!(link("", "outcome=VALID&live=9"), "/logs");
+        assert_eq!(link("limits", "range=&from="), "/logs?of=limits");
+        assert_eq!(link("", "range=week&only=api_1"), "/logs?range=week");
+        let custom = "range=custom&from=2026-03-01&until=2026-03-02T10:20";
+        let expected = "/logs?of=limits&range=custom&from=2026-03-01&until=2026-03-02T10%3A20";
+        assert_eq!(link("limits", custom), expected);
     }
 
     #[test]

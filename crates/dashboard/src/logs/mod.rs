@@ -12,7 +12,7 @@ use domain::analytics_access::{
 use foundation::error::Result;
 use foundation::model::EventKind;
 
-use super::analytics::{OUTCOMES, RegionFilter, ResourceOptions, Selection, TimeRange};
+use super::analytics::{OUTCOMES, RegionFilter, ResourceOptions, Selection, TimeRange, with_range};
 use super::form::Form;
 use super::format::format_utc;
 use super::layout::{Layout, Section};
@@ -36,6 +36,9 @@ struct LogsPage {
     layout: Layout,
     workspace: String,
     path: String,
+    /// The links to this page for each kind of events, with the same time range.
+    verifications_path: String,
+    limits_path: String,
     ranges: Vec<(&'static str, &'static str, bool)>,
     from: String,
     until: String,
@@ -94,6 +97,8 @@ async fn show(request: WorkspaceRequest) -> PageResult {
     let next = page.next.map(|cursor| cursor.to_string());
     render_page(&LogsPage {
         workspace: request.membership.workspace_id.to_string(),
+        verifications_path: with_range(&path, "", query),
+        limits_path: with_range(&path, "limits", query),
         ranges: range.options_with_custom(),
         resources: ResourceOptions::load(&request, &selection).await?,
         outcomes: OUTCOMES
