@@ -29,6 +29,9 @@ export async function run(story) {
     await page.getByRole("button", { name: "Create API" }).click();
     await page.getByRole("status").waitFor();
     await accessible(page);
+    await page.waitForFunction(() => location.search === "");
+    await page.reload();
+    assert.equal(await page.getByRole("status").count(), 0, "a reload shows the notice again");
     api = story.orders = new URL(page.url()).pathname.split("/").pop();
     await page.getByRole("link", { name: "Settings" }).click();
     await accessible(page);

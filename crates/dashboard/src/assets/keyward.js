@@ -2,6 +2,17 @@
 "use strict";
 
 (() => {
+  // Removes a field from the address: a reload, the history and a shared link are without it.
+  const forget = (name) => {
+    const address = new URL(location.href);
+    if (!address.searchParams.has(name)) return;
+    address.searchParams.delete(name);
+    history.replaceState(history.state, "", address);
+  };
+
+  // A notice is about what has just happened: a reload does not show it again.
+  forget("notice");
+
   // Copies the text of the element named by the button's data-copy attribute, and says so for a moment.
   const labels = new WeakMap();
   const copy = async (button) => {
