@@ -5,6 +5,7 @@ mod change;
 mod credits;
 mod deleted;
 mod list;
+mod live_search;
 mod reveal;
 mod search_all;
 mod show;

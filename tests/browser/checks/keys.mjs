@@ -92,10 +92,24 @@ export async function run(story) {
     await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);
     await page.getByRole("link", { name: NAME }).waitFor();
     await page.getByRole("button", { name: "Select all" }).waitFor();
+    const search = () => page.evaluate(() => location.search);
+    assert.equal(await search(), "?q=ser_7");
+    // A filter applies at once, and a reload keeps both.
     await page.getByLabel("Status").selectOption("disabled");
-    await page.getByRole("button", { name: "Search" }).click();
     await page.getByText("No results").waitFor();
     await accessible(page);
+    assert.equal(await search(), "?q=ser_7&state=disabled");
+    await page.reload();
+    await page.getByText("No results").waitFor();
+    assert.equal(await page.getByRole("searchbox").inputValue(), "ser_7");
+    assert.equal(await page.getByLabel("Status").inputValue(), "disabled");
+    // Other lists have theirs, without the token of the form.
+    await go(page, at("/apis"));
+    await page.getByRole("searchbox").pressSequentially("orders");
+    await page.waitForFunction(() => location.search.includes("q=orders"));
+    assert.ok(!(await search()).includes("csrf"), await search());
+    await page.getByRole("searchbox").fill("live_3xTw9ZbV5yUq1NpLkR7a2C");
+    await page.waitForFunction(() => location.search === "");
   });
 
   await check("a pasted key is found, and stands in no address", async () => {
@@ -106,6 +120,7 @@ export async function run(story) {
     page.expected = [422];
     await page.getByRole("searchbox").fill(unknown);
     await page.getByText("Key not found in this workspace.").waitFor();
+    assert.equal(new URL(page.url()).search, "");
     await page.getByRole("button", { name: "Search" }).click();
     await page.getByText("Key not found in this workspace.").waitFor();
     assert.ok(!(await page.content()).includes(unknown));

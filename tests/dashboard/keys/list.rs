@@ -338,6 +338,7 @@ on_both_stacks! {
         assert!(page.text.contains("pasted") && !page.text.contains(&key.key));
         assert_eq!(live.headers["hx-redirect"].to_str().unwrap(), to(&found));
         assert_eq!((unknown.status.as_u16(), live_unknown.status.as_u16()), (422, 200));
+        assert!(!live.headers.contains_key("hx-replace-url"));
         for page in [unknown, live_unknown] {
             assert!(page.text.contains("Key not found in this workspace."));
             assert!(!page.text.contains(UNKNOWN_KEY), "{}", page.text);

@@ -127,10 +127,14 @@
     if (event.target.closest("tbody time") && !event.target.closest("a")) event.target.closest("tr").querySelector("th > a")?.click();
   });
 
-  // A list does not search for what may be a full key while the user types: it would get into a URL. The button submits it.
+  // A list does not search for what may be a full key while the user types: it would get into a URL. The button submits it. Nor
+  // does the beginning of it stay in the address.
   document.addEventListener("htmx:beforeRequest", (event) => {
     const { target } = event;
-    if (target.name === "q" && event.detail.requestConfig.verb === "get" && /^[!-?A-~]{20,}$/.test(target.value.trim())) event.preventDefault();
+    if (target.name === "q" && event.detail.requestConfig.verb === "get" && /^[!-?A-~]{20,}$/.test(target.value.trim())) {
+      event.preventDefault();
+      forget("q");
+    }
   });
 
   // An error of a form replaces the page, as if the browser had sent the form. An answer without the part that it should replace is

@@ -22,6 +22,8 @@ use super::list::{KeyListPage, build_page};
 const FULL_KEY_CHARS_MIN: usize = 20;
 /// Makes htmx load another page.
 const HX_REDIRECT: HeaderName = HeaderName::from_static("hx-redirect");
+/// Makes htmx replace the address of the page.
+const HX_REPLACE_URL: HeaderName = HeaderName::from_static("hx-replace-url");
 
 /// Searches keys, or goes to the page of a full key.
 pub async fn search(request: WorkspaceRequest) -> PageResult {
@@ -39,21 +41,41 @@ pub async fn search(request: WorkspaceRequest) -> PageResult {
     }
 }
 
-/// Searches keys while the user types.
+/// Searches keys while the user types. The address of the page becomes that of the list with the same search, for a reload, the
+/// history and links.
 pub async fn search_live(request: WorkspaceRequest) -> PageResult {
-    match find_full_key(&request, text(&request)).await? {
-        Some(path) => answer_live_search(&path),
-        None => render_page(&build_search_page(request).await?),
+    if let Some(path) = find_full_key(&request, text(&request)).await? {
+        return answer_live_search(&path);
+    }
+    let address = path_header(&list_address(&request))?;
+    let mut answer = render_page(&build_search_page(request).await?)?;
+    answer.headers_mut().insert(HX_REPLACE_URL, address);
+    Ok(answer)
+}
+
+/// Returns the address of the list with the search of a form. A text that may be a full key must not get into it.
+fn list_address(request: &WorkspaceRequest) -> String {
+    let left_out: &[&str] = match may_be_full_key(text(request)) {
+        true => &["csrf", "q"],
+        false => &["csrf"],
+    };
+    let path = request.workspace_path("/keys");
+    match request.page_request.form.query_without(left_out).finish() {
+        query if query.is_empty() => path,
+        query => format!("{path}?{query}"),
     }
 }
 
 /// Makes htmx load the page of a full key, instead of showing results.
 pub fn answer_live_search(path: &str) -> PageResult {
     let mut answer = Response::new(Body::empty());
-    let path = HeaderValue::from_str(path);
-    let path = path.map_err(|_| Error::Internal("the path is no header value".into()))?;
-    answer.headers_mut().insert(HX_REDIRECT, path);
+    answer.headers_mut().insert(HX_REDIRECT, path_header(path)?);
     Ok(answer)
+}
+
+fn path_header(path: &str) -> Result<HeaderValue, Error> {
+    let header = HeaderValue::from_str(path);
+    header.map_err(|_| Error::Internal("the path is no header value".into()))
 }
 
 fn text(request: &WorkspaceRequest) -> &str {
