@@ -36,6 +36,22 @@ export async function run(story) {
     assert.equal(await page.evaluate(() => document.activeElement.id), focused);
   });
 
+  await check("the log says so while it cannot be refreshed", async () => {
+    const outdated = page.getByRole("alert").getByText("Could not refresh. What is shown may be out of date.");
+    page.expected = ["htmx:sendError", "net::ERR_FAILED", 502];
+    for (const answer of [(route) => route.abort(), (route) => route.fulfill({ status: 502, body: "Bad Gateway" })]) {
+      await page.route(/\/logs\?.*live=/, answer);
+      await outdated.waitFor();
+      await accessible(page);
+      await page.waitForTimeout(2_500);
+      assert.equal(await page.getByRole("alert").count(), 1);
+      assert.equal(await rows().count(), 2);
+      await page.unroute(/\/logs\?.*live=/);
+      await outdated.waitFor({ state: "detached" });
+    }
+    page.expected = [];
+  });
+
   await check("the log stops when it is paused", async () => {
     await page.getByRole("link", { name: "Pause" }).click();
     await page.getByRole("link", { name: "Live", exact: true }).waitFor();

@@ -143,7 +143,9 @@
     const { detail } = event;
     const { elt } = detail.requestConfig;
     const part = elt.getAttribute("hx-select");
-    if (detail.isError && elt instanceof HTMLFormElement) {
+    if (detail.isError && !(elt instanceof HTMLFormElement)) {
+      tellOutdated(detail.target);
+    } else if (detail.isError) {
       // A proxy's own page has no such part.
       if (!detail.serverResponse.includes('id="main"')) return tellNoAnswer(elt);
       Object.assign(detail, { shouldSwap: true, target: document.getElementById("main"), selectOverride: "#main", swapOverride: "outerHTML" });
@@ -156,7 +158,17 @@
   // A form without an answer is not sent again: it may have had its effect.
   document.addEventListener("htmx:sendError", (event) => {
     if (event.detail.elt instanceof HTMLFormElement) tellNoAnswer(event.detail.elt);
+    else tellOutdated(event.detail.target);
   });
+  // A part of the page that could not be refreshed says so, until the next answer replaces it.
+  function tellOutdated(part) {
+    if (part.querySelector(":scope > .outdated")) return;
+    const error = document.createElement("p");
+    error.className = "error outdated";
+    error.setAttribute("role", "alert");
+    error.textContent = "Could not refresh. What is shown may be out of date.";
+    part.prepend(error);
+  }
   function tellNoAnswer(form) {
     delete form.dataset.sent;
     form.querySelector(":scope > .no-answer")?.remove();
