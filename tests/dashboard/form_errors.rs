@@ -96,7 +96,7 @@ on_both_stacks! {
             (
                 format!("/ratelimits/{namespace}/override"),
                 vec![("identifier", "kept"), ("limit", "many"), ("duration", "0"), ("duration-unit", "s")],
-                [("limit", "Must be an integer from 0"), ("duration", "Must be")],
+                [("limit", "Must be a whole number of at least 0."), ("duration", "Must be at least 1 second.")],
                 vec!["kept", "many", "0"],
             ),
             (
@@ -129,12 +129,12 @@ on_both_stacks! {
             ("rule-permissions", ""), ("rule-cost", "-1"), ("rule-tags", ""),
         ];
         let rows = owner.post(&workspace_path("/gateways"), &fields).await;
-        assert_errors(&rows, [("rule-path-1", "Must begin with"), ("rule-cost-1", "Must be an integer from 0")]);
+        assert_errors(&rows, [("rule-path-1", "Must begin with"), ("rule-cost-1", "Must be a whole number from 0")]);
         assert!(rows.text.contains("value=\"/kept\"") && rows.text.contains("value=\"-1\""), "{}", rows.text);
 
         let path = workspace_path(&format!("/ratelimits/{namespace}/simulator?identifier=kept&limit=0&duration=1&duration-unit=min&cost=-1"));
         let simulator = owner.get(&path).await;
-        assert_errors(&simulator, [("limit", "Must be an integer from 1"), ("cost", "Must be an integer from 0")]);
+        assert_errors(&simulator, [("limit", "Must be a whole number of at least 1."), ("cost", "Must be a whole number of at least 0.")]);
         assert!(simulator.text.contains("value=\"kept\""), "{}", simulator.text);
     }
 

@@ -161,13 +161,13 @@ on_both_stacks! {
             ("rule-methods-0", rule, "rule-methods", "get", "Rule 1: methods must be HTTP methods in upper case"),
             ("rule-path-0", rule, "rule-path", "a", "Rule 1: path must begin with"),
             ("rule-permissions-0", rule, "rule-permissions", "a AND", "Rule 1: permissions is not valid"),
-            ("rule-cost-0", rule, "rule-cost", "1000000000001", "Rule 1: cost must be an integer from 0"),
-            ("rule-cost-0", rule, "rule-cost", "-1", "Rule 1: cost must be an integer from 0"),
+            ("rule-cost-0", rule, "rule-cost", "1000000000001", "Rule 1: cost must be a whole number from 0"),
+            ("rule-cost-0", rule, "rule-cost", "-1", "Rule 1: cost must be a whole number from 0"),
             ("limit-name-0-0", limit, "limit-name", "ab", "Limit 1 of rule 1: name must have 3"),
             ("limit-limit-0-0", limit, "limit-limit", "5", "must have both `limit` and `duration`"),
-            ("limit-window-0-0", limit, "limit-window", "31536000", "Limit 1 of rule 1: duration"),
-            ("namespace-limit-0", namespace, "namespace-window", "1", "Namespace 1: defaultLimit.limit"),
-            ("namespace-0", namespace, "namespace", " ", "Namespace 1: namespace must have 1"),
+            ("limit-window-0-0", limit, "limit-window", "31536000", "Limit 1 of rule 1: window"),
+            ("namespace-limit-0", namespace, "namespace-window", "1", "Namespace 1: default limit"),
+            ("namespace-0", namespace, "namespace", " ", "Namespace 1: name must have 1"),
         ] {
             let rule = if group.first().is_some_and(|(name, _)| *name == "limit-rule") { rule } else { &[] };
             let mut fields = vec![("name", "edge"), ("api", api.as_str())];

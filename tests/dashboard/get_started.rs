@@ -132,7 +132,7 @@ on_both_stacks! {
 
         let short = owner.post(&at("/api"), &[("name", "<b")]).await;
         assert_eq!(short.status, 422);
-        assert!(short.text.contains("name must have 3 to 256 characters"), "{}", short.text);
+        assert!(short.text.contains("Name must have 3 to 256 characters"), "{}", short.text);
         assert!(short.text.contains("value=\"&#60;b\"") && short.text.contains("aria-invalid"));
         for path in ["/root-key", "/key"] {
             assert_eq!(owner.post(&at(path), &[]).await.status, 400, "{path}");
@@ -144,7 +144,7 @@ on_both_stacks! {
             assert_eq!(page.status, status, "{length}");
             match status {
                 200 => assert_eq!(code(&page), "NOT_FOUND"),
-                _ => assert!(page.text.contains("key must have 1 to 512 characters"), "{length}"),
+                _ => assert!(page.text.contains("Key must have 1 to 512 characters"), "{length}"),
             }
         }
     }

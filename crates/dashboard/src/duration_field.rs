@@ -4,6 +4,7 @@ use foundation::clock::{DAY_MS, HOUR_MS, MINUTE_MS};
 use serde::{Deserialize, Serialize};
 
 use super::form::Form;
+use super::number_field::parse_integer;
 
 /// Each unit's form value, label and length in milliseconds.
 const UNITS: [(&str, &str, i64); 5] = [
@@ -59,7 +60,7 @@ impl DurationField {
     pub fn to_ms(&self) -> Option<i128> {
         let chosen = UNITS.iter().find(|unit| unit.0 == self.unit);
         let unit_ms = chosen.map_or(1, |unit| unit.2);
-        self.number.parse::<i128>().ok().map(|number| number.saturating_mul(unit_ms.into()))
+        parse_integer(&self.number).map(|number| number.saturating_mul(unit_ms.into()))
     }
 }
 
@@ -99,6 +100,7 @@ mod tests {
         };
 
         assert_eq!(ms("duration=+2+&duration-unit=min"), Some(120_000));
+        assert_eq!(ms("duration=1,500&duration-unit=ms"), Some(1_500));
         assert_eq!(ms("duration=1.5&duration-unit=h"), None);
         assert_eq!(ms("duration=7&duration-unit=year"), Some(7));
         let most = i128::from(i64::MAX);

@@ -13,7 +13,7 @@ pub struct ErrorLink {
 }
 
 /// The fields of forms: path, id in the page, label.
-const FIELDS: [(&str, &str, &str); 45] = [
+const FIELDS: [(&str, &str, &str); 50] = [
     ("name", "name", "Name"),
     ("externalId", "externalId", "External ID"),
     ("prefix", "prefix", "Prefix"),
@@ -37,6 +37,11 @@ const FIELDS: [(&str, &str, &str); 45] = [
     ("limit", "limit", "Limit"),
     ("duration", "duration", "Window"),
     ("cost", "cost", "Cost"),
+    ("operation", "operation", "Operation"),
+    ("value", "value", "Amount"),
+    ("ratelimits", "limits", "Rate limits"),
+    ("rules", "rules", "Rules"),
+    ("namespaces", "namespaces", "Namespaces"),
     ("outage", "outage", "Outage policy"),
     ("algorithm", "algorithm", "Hash algorithm"),
     ("apiId", "api", "API"),
@@ -86,7 +91,7 @@ impl FormErrors {
 fn build_link(field: &str, message: &str) -> ErrorLink {
     let rest = message_without_path(field, message);
     if let Some(place) = RowField::parse(&path_of(message)) {
-        let text = format!("{}: {} {rest}", place.row, place.column);
+        let text = format!("{}: {} {rest}", place.row, column_label(&place.column));
         return ErrorLink { id: Some(place.id), text };
     }
     let Some((_, id, label)) = FIELDS.iter().find(|(path, ..)| *path == field) else {
@@ -144,6 +149,17 @@ impl RowField {
             _ => return None,
         };
         Some(Self { id, row, column: column.to_owned() })
+    }
+}
+
+/// Returns the label of a field of a row, within a sentence.
+fn column_label(column: &str) -> &str {
+    match column {
+        "duration" => "window",
+        "namespace" => "name",
+        "defaultLimit.limit" => "default limit",
+        "defaultLimit.duration" => "default window",
+        column => column,
     }
 }
 
@@ -218,11 +234,11 @@ mod tests {
     fn errors_are_beside_their_fields() {
         let errors = errors(&[
             ("externalId", "externalId must have at most 5 characters"),
-            ("ratelimits.limit", "ratelimits[0].limit must be an integer from 1 to 5"),
-            ("ratelimits.limit", "ratelimits[10].limit must be an integer from 1 to 5"),
+            ("ratelimits.limit", "ratelimits[0].limit must be a whole number from 1 to 5"),
+            ("ratelimits.limit", "ratelimits[10].limit must be a whole number from 1 to 5"),
             ("roles", "role x does not exist; create it first"),
             ("prefix", "prefix must contain only letters, digits and _ . -"),
-            ("credits.refill.amount", "credits.refill.amount must be an integer from 1 to 5"),
+            ("credits.refill.amount", "credits.refill.amount must be a whole number from 1 to 5"),
             ("keyFrom", "keyFrom[1] must be a location"),
             ("rules.tags", "rules[1].tags[2] must be short"),
             ("rules.ratelimits", "rules[0].ratelimits[2] must have both"),
@@ -230,7 +246,7 @@ mod tests {
         ]);
 
         assert_eq!(errors.beside("externalId"), ["Must have at most 5 characters."]);
-        assert_eq!(errors.beside("ratelimits[10].limit"), ["Must be an integer from 1 to 5."]);
+        assert_eq!(errors.beside("ratelimits[10].limit"), ["Must be a whole number from 1 to 5."]);
         assert_eq!(errors.beside("ratelimits[1].limit"), [""; 0]);
         assert_eq!(errors.beside("roles"), ["Role x does not exist; create it first."]);
         assert_eq!(errors.beside("prefix"), ["Must contain only letters, digits and _ . -"]);
@@ -246,7 +262,7 @@ mod tests {
     #[test]
     fn summary_names_and_links_fields() {
         let errors = errors(&[
-            ("byteLength", "byteLength must be an integer from 16 to 255"),
+            ("byteLength", "byteLength must be a whole number from 16 to 255"),
             ("ratelimits.duration", "ratelimits[2].duration must be longer"),
             ("permissions", "permissions[1] must contain only letters"),
             ("ratelimits", "ratelimits must have at most 50 entries"),
@@ -265,17 +281,17 @@ mod tests {
         let links = errors.links();
         let found: Vec<_> = links.iter().map(|link| (link.id.as_deref(), &*link.text)).collect();
         let expected = [
-            (Some("bytes"), "Random bytes must be an integer from 16 to 255"),
-            (Some("limit-duration-2"), "Rate limit 3: duration must be longer"),
+            (Some("bytes"), "Random bytes must be a whole number from 16 to 255"),
+            (Some("limit-duration-2"), "Rate limit 3: window must be longer"),
             (Some("permissions"), "Permissions, entry 2 must contain only letters"),
-            (None, "ratelimits must have at most 50 entries"),
+            (Some("limits"), "Rate limits must have at most 50 entries"),
             (None, "the whole form is wrong"),
             (Some("rule-path-1"), "Rule 2: path must begin with a slash"),
             (Some("rule-tags-1"), "Rule 2: tags entry 3 must be short"),
-            (Some("limit-window-1-0"), "Limit 1 of rule 2: duration must be longer"),
+            (Some("limit-window-1-0"), "Limit 1 of rule 2: window must be longer"),
             (Some("limit-limit-0-2"), "Limit 3 of rule 1: limit must have both"),
-            (Some("namespace-window-3"), "Namespace 4: defaultLimit.duration must be longer"),
-            (Some("namespace-1"), "Namespace 2: namespace is repeated"),
+            (Some("namespace-window-3"), "Namespace 4: default window must be longer"),
+            (Some("namespace-1"), "Namespace 2: name is repeated"),
         ];
         assert_eq!(found, expected);
     }

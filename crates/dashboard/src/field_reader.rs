@@ -15,7 +15,8 @@ use jiff::tz::TimeZone;
 use request::json_depth::{DEPTH_MAX, is_too_deep};
 
 use super::duration_field::DurationField;
-use super::format::{format_duration, format_grouped, format_minute, format_size};
+use super::format::{format_minute, format_size};
+use super::number_field::{duration_rule, integer_rule, parse_integer};
 
 /// The maximum number of errors that are shown. Further ones are dropped.
 const ERRORS_MAX: usize = 100;
@@ -112,7 +113,7 @@ impl FieldReader {
 
     /// Reads an integer. Text that is none is read as 0.
     pub fn integer(&mut self, path: &str, text: &str, bounds: RangeInclusive<i64>) -> i64 {
-        self.bounded_integer(path, text.trim().parse().ok(), bounds)
+        self.bounded_integer(path, parse_integer(text), bounds)
     }
 
     /// Reads an integer. Returns `None` if the text is empty.
@@ -133,8 +134,7 @@ impl FieldReader {
         bounds: RangeInclusive<i64>,
     ) -> i64 {
         if !is_within(number, &bounds) {
-            let [min, max] = [*bounds.start(), *bounds.end()].map(format_grouped);
-            self.reject(path, format!("must be an integer from {min} to {max}"));
+            self.reject(path, integer_rule(number, &bounds));
         }
         saturate(number)
     }
@@ -148,8 +148,7 @@ impl FieldReader {
     ) -> i64 {
         let ms = duration.to_ms();
         if !is_within(ms, &bounds) {
-            let (min, max) = (format_duration(*bounds.start()), format_duration(*bounds.end()));
-            self.reject(path, format!("must be a duration from {min} to {max}"));
+            self.reject(path, duration_rule(ms, &bounds));
         }
         saturate(ms)
     }
@@ -285,13 +284,13 @@ mod tests {
     fn integer_is_rejected_when_it_is_out_of_bounds_or_none() {
         let integer = |text: &str| errors(|fields| fields.integer("limit", text, 1..=i64::MAX));
 
-        for text in ["1", " 2 ", "+3", "9223372036854775807"] {
+        for text in ["1", " 2 ", "+3", "10,000", "9223372036854775807"] {
             assert_eq!(integer(text), [""; 0], "{text}");
         }
-        let message = "limit must be an integer from 1 to 9,223,372,036,854,775,807";
-        for text in ["0", "-1", "9223372036854775808", "1.5", "many", ""] {
-            assert_eq!(integer(text), [message], "{text}");
+        for text in ["0", "-1", "1.5", "10,00", "many", ""] {
+            assert_eq!(integer(text), ["limit must be a whole number of at least 1"], "{text}");
         }
+        assert_eq!(integer("9223372036854775808").len(), 1);
     }
 
     #[test]
@@ -364,7 +363,7 @@ mod tests {
             ("name", "name must have 1 to 5 characters"),
             (
                 "ratelimits.limits.limit",
-                "ratelimits[0].limits[12].limit must be an integer from 1 to 5",
+                "ratelimits[0].limits[12].limit must be a whole number from 1 to 5",
             ),
             ("keys", "the first line of keys is empty"),
         ];

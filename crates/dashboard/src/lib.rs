@@ -41,6 +41,7 @@ mod members;
 mod multipart;
 mod namespace_names;
 mod next_page;
+mod number_field;
 mod one_time_form;
 mod overview;
 mod page_request;

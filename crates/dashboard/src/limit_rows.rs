@@ -178,8 +178,8 @@ mod tests {
         let messages: Vec<_> = errors.iter().map(|error| error.message.as_str()).collect();
         assert_eq!(messages.len(), 4, "{messages:?}");
         assert!(messages[0].starts_with("ratelimits[0].name must have 3 to 128 characters"));
-        assert!(messages[2].starts_with("ratelimits[2].limit must be an integer from 1 to"));
-        assert!(messages[3].starts_with("ratelimits[2].duration must be a duration from 1 second"));
+        assert!(messages[2].starts_with("ratelimits[2].limit must be a whole number of at"));
+        assert!(messages[3].starts_with("ratelimits[2].duration must be at least 1 second"));
     }
 
     #[test]

@@ -113,7 +113,7 @@ fn example_errors() -> FormErrors {
     fields.reject("slug", "must contain only letters, digits and _ . -");
     fields.reject("duration", "must be 1 second to 30 days");
     fields.reject("expires", "must be in the future");
-    fields.reject("ratelimits[0].limit", "must be an integer from 1 to 1,000,000");
+    fields.reject("ratelimits[0].limit", "must be a whole number from 1 to 1,000,000");
     match split_form_errors(fields.finish(())) {
         Ok(Err(errors)) => errors,
         Ok(Ok(())) | Err(_) => FormErrors::default(),

@@ -180,8 +180,8 @@ export async function run(story) {
     await accessible(page);
     for (const [label, error] of [
       ["External ID", "Must contain only"],
-      ["Remaining credits", "Must be an integer"],
-      ["Random bytes", "Must be an integer from 16 to 255."],
+      ["Remaining credits", "Must be a whole number of at least 0."],
+      ["Random bytes", "Must be a whole number from 16 to 255."],
       ["Date and time", "Must be a date and time"],
     ]) {
       const field = page.getByLabel(label);

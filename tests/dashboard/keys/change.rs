@@ -171,8 +171,8 @@ on_both_stacks! {
         assert!(refused.text.contains("value=\"2030-01-01T00:00\""), "{}", refused.text);
         for told in [
             ">Rate limit 1: name must have 3 to 128 characters</a>",
-            ">Rate limit 1: limit must be an integer from 1 to 9,223,372,036,854,775,807</a>",
-            ">Rate limit 1: duration must be a duration from 1 second to",
+            ">Rate limit 1: limit must be a whole number of at least 1</a>",
+            ">Rate limit 1: window must be at least 1 second</a>",
             "id=\"limit-name-0-error\"><p>Must have 3 to 128 characters.</p>",
         ] {
             assert!(refused.text.contains(told), "{told}: {}", refused.text);

@@ -359,7 +359,7 @@ mod tests {
                 with(
                     json!({ "credits": { "remaining": null, "refill": { "interval": "daily", "amount": 0 } } }),
                 ),
-                &["credits.refill.amount must be an integer", "credits.refill requires"],
+                &["credits.refill.amount must be a whole number", "credits.refill requires"],
             ),
             (
                 with(
@@ -377,7 +377,7 @@ mod tests {
                 with(json!({ "ratelimits": [{ "name": "ab", "limit": 1, "duration": 999 }] })),
                 &[
                     "ratelimits[0].name must have 3 to 128 characters",
-                    "ratelimits[0].duration must be an integer from 1,000",
+                    "ratelimits[0].duration must be a whole number of at least 1,000",
                 ],
             ),
         ] {
