@@ -13,6 +13,7 @@ type Case<'a> = (String, Vec<(&'a str, &'a str)>, [(&'a str, &'a str); 2], Vec<&
 fn assert_errors(page: &Reply, errors: [(&str, &str); 2]) {
     assert_eq!(page.status, 422, "{}", page.text);
     let summary = between(&page.text, "id=\"faults\"", "</div>");
+    assert!(summary.starts_with(" role=\"alert\" tabindex=\"-1\" autofocus>"), "{summary}");
     for (id, text) in errors {
         let shown = between(&page.text, &format!("id=\"{id}-error\">"), "</div>");
         assert!(shown.contains(text), "{id}: {shown}");

@@ -56,6 +56,7 @@ export async function run(story) {
     await page.locator("summary", { hasText: "Metadata" }).click();
     await page.getByLabel("Metadata (JSON)").fill('{"plan":"pro"}');
     await page.getByRole("button", { name: "Add another" }).click();
+    await page.waitForFunction(() => document.activeElement.id === "limit-name-1");
     await page.locator("#limit-name-1").fill("exports");
     await page.locator("#limit-limit-1").fill("1");
     await page.getByLabel("Apply automatically").nth(1).uncheck();
@@ -177,6 +178,7 @@ export async function run(story) {
     page.expected = [422];
     await page.getByRole("button", { name: "Create key", exact: true }).last().click();
     await page.getByRole("alert").waitFor();
+    await page.waitForFunction(() => document.activeElement.id === "faults");
     await accessible(page);
     for (const [label, error] of [
       ["External ID", "Must contain only"],
