@@ -69,6 +69,7 @@ export async function run(story) {
     await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
     await page.getByRole("region", { name: "Key", exact: true }).locator("..").getByRole("button").click();
     await page.getByRole("button", { name: "Copied" }).waitFor();
+    assert.equal(await page.locator("main > [aria-live]").last().textContent(), "Copied");
     assert.equal(await page.evaluate(() => navigator.clipboard.readText()), key);
     assert.equal(await codeOf(key), "VALID");
     await page.getByRole("link", { name: "View key" }).click();

@@ -13,6 +13,15 @@
   // A notice is about what has just happened: a reload does not show it again.
   forget("notice");
 
+  const isApple = /Mac|iPhone|iPad/.test(navigator.platform);
+
+  // Says something to a screen reader.
+  const spoken = document.createElement("p");
+  const speak = (text) => {
+    spoken.textContent = text;
+    setTimeout(() => (spoken.textContent = ""), 2500);
+  };
+
   // Copies the text of the element named by the button's data-copy attribute, and says so for a moment.
   const labels = new WeakMap();
   const copy = async (button) => {
@@ -25,8 +34,9 @@
     } catch {
       // Without clipboard permission, select the text so that the user can copy it.
       getSelection().selectAllChildren(source);
-      button.textContent = "Press Ctrl+C";
+      button.textContent = isApple ? "Press ⌘C" : "Press Ctrl+C";
     }
+    speak(button.textContent);
     setTimeout(() => button.replaceChildren(...labels.get(button)), 2500);
   };
 
@@ -49,13 +59,12 @@
   };
 
   // Copies the text beside the button, and says so.
-  const spoken = document.createElement("p");
   const copyId = async (button) => {
     try {
       await navigator.clipboard.writeText(button.previousElementSibling.textContent);
-      spoken.textContent = "Copied";
+      speak("Copied");
       button.classList.add("done");
-      setTimeout(() => (button.classList.remove("done"), (spoken.textContent = "")), 1500);
+      setTimeout(() => button.classList.remove("done"), 1500);
     } catch {
       // Without clipboard permission, select the text so that the user can copy it.
       getSelection().selectAllChildren(button.previousElementSibling);
@@ -179,9 +188,9 @@
     form.prepend(error);
   }
 
-  // Submits a POST form only once, even if its button is pressed repeatedly.
+  // Submits a POST form only once, even if its button is pressed repeatedly. A field named "method" hides the property of the form.
   document.addEventListener("submit", (event) => {
-    if (event.submitter?.formMethod === "get" || event.target.method !== "post") return;
+    if (event.submitter?.formMethod === "get" || event.target.getAttribute("method") !== "post") return;
     if (event.target.dataset.sent) event.preventDefault();
     event.target.dataset.sent = "yes";
   });
@@ -251,7 +260,7 @@
   if (finders.length) {
     for (const hint of document.querySelectorAll(".find kbd")) {
       hint.hidden = false;
-      if (/Mac|iPhone|iPad/.test(navigator.platform)) hint.textContent = "⌘K";
+      if (isApple) hint.textContent = "⌘K";
     }
     document.addEventListener("click", (event) => {
       if (!event.target.closest("[data-find]") || event.ctrlKey || event.metaKey || event.shiftKey) return;

@@ -15,7 +15,7 @@ pub use rows::VerificationEventRow;
 use rows::{ActivityRow, LimitGauge, PermissionSource, Role};
 
 use super::super::analytics::{Selection, UsageSection};
-use super::super::format::{TimeLabel, format_count, format_start};
+use super::super::format::{TimeLabel, format_count, format_quantity, format_start};
 use super::super::imports::import_name;
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
@@ -194,17 +194,19 @@ fn explain_status(key_details: &KeyDetails, now: Timestamp) -> Vec<String> {
 fn build_credits_panel(key_details: &KeyDetails, now: Timestamp) -> Option<CreditsPanel> {
     let (left, refill) = key_details.found_key.credits?;
     let number = |number: i64| format_count(number, i64::MAX);
+    let credits = |number: i64| format_quantity(number, i64::MAX, "credit");
     let mut notes = Vec::new();
     if let Some(account) = &key_details.account {
         for purse in &account.leases {
-            let (granted, spent) = (number(purse.granted), number(purse.spent));
             notes.push(match purse.withheld_at {
                 None => format!(
-                    "{granted} credits are leased to Redis; {spent} of them are known to be spent."
+                    "Leased to Redis: {}, {} known to be spent.",
+                    credits(purse.granted),
+                    number(purse.spent)
                 ),
                 Some(_) => format!(
-                    "{} credits are withheld after Redis data loss. They return when their spend is known.",
-                    number(purse.unspent_units())
+                    "Withheld after Redis data loss: {}, until the spend is known.",
+                    credits(purse.unspent_units())
                 ),
             });
         }

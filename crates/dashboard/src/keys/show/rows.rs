@@ -89,10 +89,14 @@ impl ActivityRow {
 /// Formats the change of credits in an audit entry.
 fn format_credits_change(change: &Value) -> String {
     let number = |name: &str| change[name].as_i64().map(|number| format_count(number, i64::MAX));
+    let credits = |name: &str| {
+        let number = change[name].as_i64();
+        number.map(|number| format_quantity(number, i64::MAX, "credit"))
+    };
     let words = [
         number("set").map(|number| format!("credits set to {number}")),
-        number("increment").map(|number| format!("{number} credits added")),
-        number("decrement").map(|number| format!("{number} credits removed")),
+        credits("increment").map(|credits| format!("{credits} added")),
+        credits("decrement").map(|credits| format!("{credits} removed")),
         (change["unlimited"] == true).then(|| "set to unlimited".to_owned()),
         match &change["refill"] {
             Value::Null if change.get("refill").is_some() => Some("refill removed".to_owned()),
@@ -179,6 +183,8 @@ mod tests {
     fn format_credits_change_describes_each_change() {
         assert_eq!(format_credits_change(&json!({ "set": 1_000 })), "credits set to 1,000");
         assert_eq!(format_credits_change(&json!({ "increment": 5 })), "5 credits added");
+        assert_eq!(format_credits_change(&json!({ "increment": 1 })), "1 credit added");
+        assert_eq!(format_credits_change(&json!({ "decrement": 1 })), "1 credit removed");
         assert_eq!(format_credits_change(&json!({ "unlimited": true })), "set to unlimited");
         let both = json!({ "set": 1, "refill": { "interval": "Daily", "amount": 9 } });
         assert_eq!(format_credits_change(&both), "credits set to 1, refill set to 9");
