@@ -95,7 +95,7 @@ export async function run(story) {
     await page.getByRole("link", { name: NAME }).waitFor();
     await page.getByRole("button", { name: "Select all" }).waitFor();
     const search = () => page.evaluate(() => location.search);
-    assert.equal(await search(), "?q=ser_7");
+    await page.waitForFunction(() => location.search === "?q=ser_7");
     // A filter applies at once, and a reload keeps both.
     await page.getByLabel("Status").selectOption("disabled");
     await page.getByText("No results").waitFor();
@@ -111,7 +111,10 @@ export async function run(story) {
     await page.waitForFunction(() => location.search.includes("q=orders"));
     assert.ok(!(await search()).includes("csrf"), await search());
     await page.getByRole("searchbox").fill("live_3xTw9ZbV5yUq1NpLkR7a2C");
-    await page.waitForFunction(() => location.search === "");
+    await page.getByText("Press Enter to search.").waitFor();
+    assert.equal(await search(), "");
+    await page.getByRole("searchbox").fill("orders");
+    await page.getByText("Press Enter to search.").waitFor({ state: "detached" });
   });
 
   await check("a pasted key is found, and stands in no address", async () => {

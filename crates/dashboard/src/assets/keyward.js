@@ -143,6 +143,7 @@
     if (target.name === "q" && event.detail.requestConfig.verb === "get" && /^[!-?A-~]{20,}$/.test(target.value.trim())) {
       event.preventDefault();
       forget("q");
+      tellAbove(event.detail.target, "hint", "Press Enter to search.");
     }
   });
 
@@ -169,14 +170,19 @@
     if (event.detail.elt instanceof HTMLFormElement) tellNoAnswer(event.detail.elt);
     else tellOutdated(event.detail.target);
   });
-  // A part of the page that could not be refreshed says so, until the next answer replaces it.
   function tellOutdated(part) {
-    if (part.querySelector(":scope > .outdated")) return;
-    const error = document.createElement("p");
-    error.className = "error outdated";
-    error.setAttribute("role", "alert");
-    error.textContent = "Could not refresh. What is shown may be out of date.";
-    part.prepend(error);
+    tellAbove(part, "error", "Could not refresh. What is shown may be out of date.");
+  }
+  // Says something at the top of a part of the page, until the next answer replaces it.
+  function tellAbove(part, kind, text) {
+    const told = part.querySelector(":scope > .told-above");
+    if (told?.textContent === text) return;
+    told?.remove();
+    const line = document.createElement("p");
+    line.className = `${kind} told-above`;
+    if (kind === "error") line.setAttribute("role", "alert");
+    line.textContent = text;
+    part.prepend(line);
   }
   function tellNoAnswer(form) {
     delete form.dataset.sent;
