@@ -321,7 +321,7 @@ async fn locked_account_delays_only_its_own_key_when_lease_is_exhausted() {
     session.execute("ROLLBACK").await.unwrap();
 
     let longest = longest.into_iter().max().unwrap();
-    assert!(longest < Duration::from_secs(3), "{longest:?}");
+    assert!(longest < Duration::from_secs(5), "{longest:?}");
     assert!(valid > 200, "the other key was delayed: {valid}");
     kw.verify(&locked.key).await.assert_code("VALID");
     assert_eq!(remaining(&kw, &locked).await, 1_000 - admitted - 1);

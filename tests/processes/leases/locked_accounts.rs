@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sqlx::Executor as _;
 
 use super::*;
+use crate::faults::limited;
 use crate::stage::begin_transaction;
 
 /// The database's time in milliseconds.
@@ -114,4 +115,41 @@ fn verify_returns_valid_when_accounts_of_many_other_keys_are_locked() {
 
     assert!(refused > 0, "the other accounts were locked");
     assert_eq!(valid, others.len());
+}
+
+#[test]
+fn verify_never_returns_503_while_a_change_of_the_key_waits_for_another_replica() {
+    let _turn = share_turn();
+    let stage = Stage::new();
+    let (reader, writer) = stage.pair();
+    let healthy = stage.replica();
+    stage.await_readers(3);
+    // At most ten of the credits are leased at a time.
+    let key = writer.create_key_with(&json!({ "credits": { "remaining": 100 } }));
+    let window = writer.create_key_with(&limited());
+    healthy.assert_code(&key, "VALID");
+
+    reader.postgres.cut();
+    writer.redis.cut();
+    // The writer notices that it has no Redis.
+    for _ in 0..8 {
+        writer.verification_code(&window);
+    }
+    let increment = || {
+        let request = json!({ "keyId": key.id, "operation": "increment", "value": 1 });
+        writer.server.v2(ROOT_KEY, "keys.updateCredits", &request).0
+    };
+    let (refused, longest) = std::thread::scope(|scope| {
+        let changing = scope.spawn(increment);
+        let mut longest = Duration::ZERO;
+        while !changing.is_finished() {
+            let since = Stopwatch::new();
+            assert_ne!(healthy.verification_code(&key), "503", "after {:?}", since.elapsed());
+            longest = longest.max(since.elapsed());
+        }
+        (changing.join().unwrap(), longest)
+    });
+
+    assert_eq!(refused, 503, "the change waits for the reader in vain");
+    assert!(longest > Duration::from_secs(1), "the account was not locked: {longest:?}");
 }

@@ -29,6 +29,9 @@ use crate::executor::{Node, Sim, lock, now};
 
 /// How long a transaction waits for a locked account.
 pub const LOCK_WAIT: Duration = Duration::from_millis(20);
+/// For how long a transaction is retried while its account is locked: less than in production, because simulated processes
+/// are paused only briefly.
+pub const RETRY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A verification that costs credits.
 #[derive(Debug, Clone)]
@@ -278,7 +281,7 @@ impl Replica {
         &self,
         transaction: impl Fn() -> BoxFuture<'a, Result<T>>,
     ) -> Result<T> {
-        let (mut retry, began_us) = (LockRetry::new(now()), self.sim.now_us());
+        let (mut retry, began_us) = (LockRetry::new(now(), RETRY_TIMEOUT), self.sim.now_us());
         loop {
             lock(&self.checker).check_retry(&self.sim, self.node, began_us);
             let result = transaction().await;

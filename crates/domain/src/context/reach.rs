@@ -8,7 +8,7 @@ use foundation::clock::Monotonic;
 
 /// How long to retry to announce an intent. In this time, replicas can acknowledge it in the change log, which they
 /// read twice a second.
-const REACH_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const REACH_TIMEOUT: Duration = Duration::from_secs(2);
 const REACH_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What a writer does next, in the transaction that it is about to commit unless stated otherwise.

@@ -14,7 +14,7 @@ use store::with_timeout;
 use super::balance::{is_balance_unknown, load_balance};
 use super::lease_spend::LeaseRef;
 use super::leases;
-use super::retries::{ACCOUNT_TIMEOUT, LockRetry, REGIONS_ACCOUNT_TIMEOUT};
+use super::retries::{CONNECTION_TIMEOUT, LOCKED_ACCOUNT_TIMEOUT, LockRetry};
 use super::top_up::{LeaseObservation, LeaseProblem};
 use super::top_up_attempts::{AfterTopUp, Attempt, TopUpAttempts};
 use super::{
@@ -211,7 +211,8 @@ impl MeteredConsume<'_> {
         if !self.ledger.context.freshness.is_database_reachable(Monotonic::now()) {
             return Err(Error::StoreNotReady);
         }
-        with_timeout(ACCOUNT_TIMEOUT, Box::pin(load_balance(&self.ledger.context, self.key))).await
+        with_timeout(CONNECTION_TIMEOUT, Box::pin(load_balance(&self.ledger.context, self.key)))
+            .await
     }
 
     async fn build_decision(
@@ -240,16 +241,12 @@ impl MeteredConsume<'_> {
 }
 
 /// Runs a transaction on one of the connections reserved for debits, and retries it while its account is locked, for
-/// at most [`ACCOUNT_TIMEOUT`], or [`REGIONS_ACCOUNT_TIMEOUT`]. The transaction receives how long it may wait for the lock.
+/// at most [`LOCKED_ACCOUNT_TIMEOUT`]. The transaction receives how long it may wait for the lock.
 async fn retry_while_locked<'a, T>(
     ledger: &CreditLedger,
     transaction: impl Fn(Duration) -> BoxFuture<'a, Result<T>> + Send,
 ) -> Result<T> {
-    let timeout = match ledger.context.regions {
-        None => ACCOUNT_TIMEOUT,
-        Some(_) => REGIONS_ACCOUNT_TIMEOUT,
-    };
-    let mut retry = LockRetry::new(Monotonic::now()).with_timeout(timeout);
+    let mut retry = LockRetry::new(Monotonic::now(), LOCKED_ACCOUNT_TIMEOUT);
     let mut is_retried = false;
     loop {
         // A few stay in the queue for the lock, which is served in order: others might take it during every pause.
@@ -257,7 +254,7 @@ async fn retry_while_locked<'a, T>(
         let lock_wait = if patience.is_some() { PATIENT_LOCK_WAIT } else { LOCK_WAIT };
         let connection = ledger.direct_debits.connections.acquire();
         let connection = async { connection.await.map_err(|_| Error::StoreNotReady) };
-        let connection = with_timeout(ACCOUNT_TIMEOUT, connection).await?;
+        let connection = with_timeout(CONNECTION_TIMEOUT, connection).await?;
         let result = transaction(lock_wait).await;
         let is_locked = result.as_ref().is_err_and(Error::is_lock_timeout);
         let pause = is_locked.then(|| retry.next_pause(Monotonic::now())).flatten();

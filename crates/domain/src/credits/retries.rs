@@ -6,11 +6,17 @@ use foundation::clock::Monotonic;
 use foundation::error::Error;
 use foundation::fault_injection::Safeguard;
 
-/// How long a top-up waits for a database connection, and for the account.
-pub const ACCOUNT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a top-up waits for the account if there are several regions: whoever has locked it may be closing a lease in
-/// each of them, one after the other.
-pub const REGIONS_ACCOUNT_TIMEOUT: Duration = Duration::from_secs(3);
+use crate::context::reach::REACH_TIMEOUT;
+
+/// How long a top-up waits for a database connection, and a reported balance for the database.
+pub const CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a top-up waits for its account: whoever has locked it may be waiting until other replicas know of its change,
+/// or may be closing a lease in each of several regions, one after the other.
+pub const LOCKED_ACCOUNT_TIMEOUT: Duration = Duration::from_secs(3);
+const _: () = assert!(
+    LOCKED_ACCOUNT_TIMEOUT.as_millis() > REACH_TIMEOUT.as_millis() + 500,
+    "a change that waits for other replicas must not reject verifications"
+);
 /// How long a change waits for Redis before it is tried again: longer than the circuit breaker stays open after a short
 /// stall.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
@@ -91,13 +97,8 @@ pub struct LockRetry {
 }
 
 impl LockRetry {
-    pub fn new(now: Monotonic) -> Self {
-        Self { began_at: now, timeout: ACCOUNT_TIMEOUT, pause: LOCK_PAUSE_MIN }
-    }
-
-    /// Returns the same with another timeout than [`ACCOUNT_TIMEOUT`].
-    pub fn with_timeout(self, timeout: Duration) -> Self {
-        Self { timeout, ..self }
+    pub fn new(now: Monotonic, timeout: Duration) -> Self {
+        Self { began_at: now, timeout, pause: LOCK_PAUSE_MIN }
     }
 
     /// Returns how long to wait before the transaction, which has found the account locked, is run again. `None`: it is
@@ -180,16 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn transaction_is_retried_for_a_second_while_its_account_is_locked() {
+    fn transaction_is_retried_for_three_seconds_while_its_account_is_locked() {
         let start = Monotonic::from_ms(1_000);
-        let mut retry = LockRetry::new(start);
+        let mut retry = LockRetry::new(start, LOCKED_ACCOUNT_TIMEOUT);
         let pauses: Vec<_> = (0..5).map_while(|_| retry.next_pause(start)).collect();
         assert_eq!(pauses, [20, 40, 80, 160, 160].map(Duration::from_millis));
 
-        assert!(retry.next_pause(start + Duration::from_millis(999)).is_some());
-        assert_eq!(retry.next_pause(start + ACCOUNT_TIMEOUT), None);
-        let mut retry = retry.with_timeout(REGIONS_ACCOUNT_TIMEOUT);
-        assert!(retry.next_pause(start + ACCOUNT_TIMEOUT).is_some());
-        assert_eq!(retry.next_pause(start + REGIONS_ACCOUNT_TIMEOUT), None);
+        assert!(retry.next_pause(start + Duration::from_millis(2_999)).is_some());
+        assert_eq!(retry.next_pause(start + Duration::from_secs(3)), None);
     }
 }

@@ -17,7 +17,7 @@ use store::with_timeout;
 use tokio::sync::Semaphore;
 
 use super::closing_steps::AccountStep;
-use super::retries::ACCOUNT_TIMEOUT;
+use super::retries::CONNECTION_TIMEOUT;
 use super::top_up::{LeaseObservation, TopUpChange, TopUpResult};
 use super::{LOCK_WAIT, leases};
 use crate::batches::{BatchQueue, BatchRequest, BatchRunner};
@@ -100,7 +100,7 @@ impl TopUpBatches {
     ) -> Result<HashMap<KeyId, TopUpResult>> {
         let connection =
             async { self.connections.acquire().await.map_err(|_| Error::StoreNotReady) };
-        let _connection = with_timeout(ACCOUNT_TIMEOUT, connection).await?;
+        let _connection = with_timeout(CONNECTION_TIMEOUT, connection).await?;
         with_timeout(BATCH_TIMEOUT, self.debit(batch)).await
     }
 
