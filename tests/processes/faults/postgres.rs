@@ -13,8 +13,9 @@ fn cached_key_verifies_and_unknown_key_returns_503_when_postgres_is_unreachable(
     let (start_proxy, proxy) = start_proxy(&database);
     let server = replica(&start_proxy, &redis_url());
     let (cached, uncached) = (create_key(&server, &limited()), create_key(&server, &json!({})));
-    // Wait until the transactions that started before the replica read announcements have ended.
-    std::thread::sleep(Duration::from_secs(1));
+    // Until it may rely on announcements: for two seconds it waits for all transactions that ran when it began to read them,
+    // including those of other tests, and then for those of its database. Two reads of the change log take one second more.
+    std::thread::sleep(Duration::from_millis(3_500));
     assert_valid(&verify(&server, &cached));
 
     proxy.cut();
