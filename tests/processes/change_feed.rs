@@ -11,7 +11,7 @@ use sqlx::postgres::PgConnection;
 use crate::faults::ROOT_KEY;
 use crate::stage::{Key, Replica, Stage, begin_transaction};
 use crate::support::process::{get, v2};
-use crate::{acquire_turn, share_turn};
+use crate::{SLACK_SECONDS, acquire_turn, share_turn};
 
 /// Seconds that exceed the interval at which a replica lists the transactions that write to the change log, and the
 /// minimum age at which it looks up a missing row.
@@ -38,7 +38,7 @@ fn change_returns_503_and_is_not_made_when_a_replica_could_not_learn_of_it() {
 
     assert_eq!(refused, 503);
     // Its cache is outdated, and it cannot read the database.
-    reader.wait_for_code(&key, "503", 1.0);
+    reader.wait_for_code(&key, "503", 1.0 + SLACK_SECONDS);
     reader.postgres.mend();
     reader.wait_for_code(&key, "DISABLED", 2.5);
 }
@@ -132,7 +132,7 @@ fn replica_without_database_keeps_old_value_when_writer_died_before_commit() {
     let died = v2(writer.server.address, ROOT_KEY, "keys.updateKey", &body);
     assert!(!died.as_ref().is_ok_and(|(status, _)| *status == 200), "{died:?}");
 
-    reader.wait_for_code(&key, "503", 1.0);
+    reader.wait_for_code(&key, "503", 1.0 + SLACK_SECONDS);
     reader.wait_for_code(&key, "VALID", 4.0);
     reader.assert_code_stays(&key, "VALID", 3.0);
 }
@@ -264,7 +264,7 @@ fn change_is_visible_when_its_slow_commit_ends() {
     // The row before this one is missing.
     assert_eq!(writer.disable(&other), 200);
 
-    reader.wait_for_code(&other, "DISABLED", 1.0);
+    reader.wait_for_code(&other, "DISABLED", 1.0 + SLACK_SECONDS);
     reader.assert_code_stays(&key, "VALID", COMMIT_DELAY_SECONDS);
     runtime.block_on(commits.execute("COMMIT")).unwrap();
 

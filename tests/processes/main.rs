@@ -42,4 +42,4 @@ mod traces;
 mod turn;
 mod wrong_clocks;
 
-use turn::{acquire_turn, share_turn};
+use turn::{SLACK_SECONDS, acquire_turn, share_turn};

@@ -7,13 +7,14 @@ use serde_json::{Value, json};
 use sqlx::Executor as _;
 
 use crate::faults::{
-    ROOT_KEY, assert_recovers, assert_valid, create_key, database, limited, replica_command, verify,
+    ROOT_KEY, assert_recovers_within, assert_valid, create_key, database, limited, replica_command,
+    verify,
 };
 use crate::servers::Redis;
-use crate::share_turn;
 use crate::stage::{Key, Replica, Stage};
 use crate::support::database::Database;
 use crate::support::process::Server;
+use crate::{SLACK_SECONDS, share_turn};
 
 const GRANTED: i64 = 1_000;
 
@@ -107,7 +108,7 @@ fn assert_limits_degrade_during(rejection: &WriteRejection) {
     assert_eq!((status, &answer["data"]["success"]), (200, &json!(true)), "{answer}");
 
     (rejection.end)(&redis);
-    assert_recovers(&server, &window);
+    assert_recovers_within(1.0 + SLACK_SECONDS, &server, &window);
     assert_valid(&verify(&server, &metered));
     assert_balance_becomes(&server, &metered, GRANTED - valid - 1);
 }
@@ -182,7 +183,7 @@ fn assert_changes_are_atomic_during(rejection: &WriteRejection) {
     (rejection.begin)(&stage.redis);
     assert_eq!(writer.disable(&revoked), 200);
     writer.assert_code(&revoked, "DISABLED");
-    reader.wait_for_code(&revoked, "DISABLED", 1.0);
+    reader.wait_for_code(&revoked, "DISABLED", 1.0 + SLACK_SECONDS);
     assert_eq!(set_balance(&writer, &unleased, 7), 200);
     // It cannot be observed that the leases of these keys are closed, so others may be spending from them.
     for key in [&spent, &resting] {
@@ -201,13 +202,13 @@ fn assert_changes_are_atomic_during(rejection: &WriteRejection) {
 
     (rejection.end)(&stage.redis);
     for replica in both {
-        assert_recovers(&replica.server, &window.key);
+        assert_recovers_within(1.0 + SLACK_SECONDS, &replica.server, &window.key);
         replica.assert_code(&revoked, "DISABLED");
         // The reader finds in the change log that a change was started, and then that it was not made.
         replica.wait_for_code(&other, "VALID", 5.0);
     }
     assert_succeeds_within(10.0, || writer.disable(&other));
-    reader.wait_for_code(&other, "DISABLED", 1.0);
+    reader.wait_for_code(&other, "DISABLED", 1.0 + SLACK_SECONDS);
     assert_balance(both, &spent, 40 - 4);
     assert_balance(both, &resting, 40 - 2);
     assert_balance(both, &unleased, 7);

@@ -6,6 +6,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// The number of tests that share the machine: each has several servers, which use the processor when they start.
 const SHARES: usize = 5;
 
+/// How much longer than its bound something may take beside other tests.
+pub const SLACK_SECONDS: f32 = 1.0;
+
 static TESTS: Mutex<Tests> =
     Mutex::new(Tests { sharing: 0, waiting_to_share: 0, is_one_alone: false });
 static IS_CHANGED: Condvar = Condvar::new();
