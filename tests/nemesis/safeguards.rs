@@ -315,8 +315,8 @@ fn run_case(
         replica.start();
     }
     fleet.replicas.iter().for_each(Replica::await_ready);
-    // Wait until all replicas know how many there are, and how far away.
-    std::thread::sleep(Duration::from_millis(if fleet.has_regions() { 2_000 } else { 700 }));
+    // Wait until all replicas know how many there are, and how far away: two heartbeats, and half a second for the machine.
+    std::thread::sleep(Duration::from_millis(if fleet.has_regions() { 2_000 } else { 1_500 }));
     let shared = load::open(fleet);
     let caller = Caller::new(&shared, StdRng::seed_from_u64(1));
     let mut stage = Stage {
