@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use foundation::clock::Stopwatch;
 use serde_json::Value;
 
 /// Returns a command of the binary whose environment contains only what the test sets, and the mutant that
@@ -88,7 +89,9 @@ impl Server {
     }
 
     fn wait_until_ready(mut self) -> Self {
-        for _ in 0..500 {
+        let began = Stopwatch::new();
+        // The machine may be compiling at the same time.
+        while began.elapsed() < Duration::from_mins(1) {
             match get(self.address, "/readyz") {
                 Ok((200, ready)) if ready.contains("\"database\":\"ok\"") => {
                     // The banner is written at once, so the rest of it arrived with the first line.
