@@ -45,18 +45,22 @@ fn change_returns_503_and_is_not_made_when_a_replica_could_not_learn_of_it() {
 
 #[test]
 fn change_waits_for_every_replica_when_writer_has_no_redis() {
-    let _turn = share_turn();
+    let _turn = acquire_turn();
     let stage = Stage::new();
     let (reader, writer) = stage.pair();
     let key = writer.create_key();
     reader.assert_code(&key, "VALID");
 
     writer.redis.cut();
+    let began = Stopwatch::new();
     let acknowledged = writer.disable(&key);
+    let took = began.elapsed();
     // From here on, only the intent that it has read keeps it from trusting its cache.
     reader.postgres.cut();
 
     assert_eq!(acknowledged, 200);
+    // Half a second until the reader reads the change log, and half a second for the machine.
+    assert!(took < Duration::from_secs(1), "{took:?}");
     let since = Stopwatch::new();
     while reader.verification_code(&key) == "VALID" {
         assert!(since.elapsed() < Duration::from_millis(2_500), "still valid");
