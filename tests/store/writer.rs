@@ -195,6 +195,19 @@ async fn full_queue_rejects_at_once_and_serves_waiting_calls() {
 }
 
 #[tokio::test]
+async fn transaction_returns_503_when_it_waits_for_more_than_five_seconds() {
+    let (_directory, store) = sqlite().await;
+    let holder = store.begin().await.unwrap();
+
+    // Five seconds, and three for a machine that is busy.
+    let refused = timeout(Duration::from_secs(8), store.begin()).await.expect("in time").err();
+    drop(holder);
+
+    assert_eq!(refused.unwrap().code(), Code::ServiceUnavailable);
+    assert!(add(&store, "ws_later").await.unwrap());
+}
+
+#[tokio::test]
 async fn writer_waits_for_another_process_and_continues() {
     let (directory, store) = sqlite().await;
     let other = Store::open(&directory.path().join("keyward.db")).await.unwrap();
