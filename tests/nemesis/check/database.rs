@@ -9,6 +9,8 @@ use crate::record::{Action, Call, KeyIndex, LoadTime, Run, Withdrawal};
 use crate::schedule::{FaultKind, REPLICAS};
 
 const RECOVERY: Duration = Duration::from_secs(2);
+/// How long a replica that is cut off from both servers trusts what it has read.
+const TRUST: Duration = Duration::from_secs(5);
 
 pub fn check(run: &Run) -> Finding {
     let mut finding = Finding::new("Postgres outages");
@@ -60,7 +62,7 @@ fn is_unreachable(run: &Run, replica: usize, from: LoadTime, to: LoadTime) -> bo
 fn check_cached(run: &Run, finding: &mut Finding) {
     let mut known: HashSet<(usize, KeyIndex)> = HashSet::new();
     let mut changed: HashSet<KeyIndex> = HashSet::new();
-    let (mut held, mut refused) = (0, 0);
+    let (mut held, mut refused, mut blind) = (0, 0, 0);
     for call in &run.calls {
         match call.action {
             Action::Rename { key, .. }
@@ -80,6 +82,12 @@ fn check_cached(run: &Run, finding: &mut Finding) {
                 }
                 if call.is_valid() {
                     known.insert((call.replica, key));
+                }
+                if is_blind(run, call) {
+                    blind += 1;
+                    finding.require(call.has_status(503), || {
+                        format!("a key was trusted without both servers: {}", describe(call))
+                    });
                 }
                 let is_known = known.contains(&(call.replica, key)) && !was_cut_off(run, call);
                 if !is_known || !is_unreachable(run, call.replica, call.sent, call.received) {
@@ -111,8 +119,22 @@ fn check_cached(run: &Run, finding: &mut Finding) {
         }
     }
     finding.notes.push(format!(
-        "{held} verifications of cached keys during outages, {refused} rejected after their grace period"
+        "{held} verifications of cached keys during outages, {refused} rejected after their grace period, and {blind} for \
+        lack of proof"
     ));
+}
+
+/// Whether the replica had neither server for longer than it may trust what it has read, while it was not stopped.
+fn is_blind(run: &Run, call: &Call) -> bool {
+    let r = call.replica;
+    run.faults.iter().any(|injected| {
+        matches!(injected.fault.kind, FaultKind::Isolate(isolated) if isolated == r)
+            && injected.began + TRUST + SLACK < call.sent
+            && call.received <= injected.ended
+            && !run.has_fault(injected.began, call.received, RECOVERY, |other| {
+                other.fault.kind.stops_replica(r)
+            })
+    })
 }
 
 /// The duration of an outage compared with the grace period of cached keys.
@@ -283,6 +305,21 @@ mod tests {
         refused[1].answer = Some(reply(503, ""));
         let finding = check(&outage(refused));
         assert!(!finding.violations.iter().any(|it| it.contains("grace")), "{finding:?}");
+    }
+
+    #[test]
+    fn check_reports_key_that_is_trusted_without_both_servers() {
+        let outage = |sent_ms, status| {
+            let action = Action::Verify { key: 0, cost: 0 };
+            let last = call(sent_ms, action, Some(reply(status, "VALID")));
+            let calls = recovered(vec![verify(500, 0, "VALID"), last], 11_000);
+            let faults = vec![fault(FaultKind::Isolate(0), 1_000, 10_000)];
+            check(&Run { faults, ..run(calls) })
+        };
+
+        finds_nothing(&outage(6_250, 200));
+        finds(&outage(6_251, 200), "was trusted without both servers");
+        finds_nothing(&outage(6_251, 503));
     }
 
     #[test]
