@@ -26,8 +26,9 @@ pub fn is_long() -> bool {
 
 /// Checks a run against every guarantee and prints a report.
 pub fn assert_guarantees_hold(test: &str, fleet: &Fleet, run: &Run) {
-    let findings = check::all(run);
+    let mut findings = check::all(run);
     let length = run.calls.iter().map(|call| call.received).max().unwrap_or_default();
+    findings.push(check::work::check_scenario(run, length));
     tell(&report::text(&format!("./test --test nemesis {test}"), length, 0, run, &findings));
     assert_none_violated(&findings, test, fleet);
 }
