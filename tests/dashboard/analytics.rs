@@ -209,7 +209,7 @@ on_every_event_store! {
         // A key without credits is not shown as active.
         let keys = owner.get(&workspace_path("/identity?externalId=ann")).await;
         let identity = owner.get(&redirect_path(&keys)).await.text;
-        assert!(identity.contains("<span class=\"badge\">Credits exhausted</span>"), "{identity}");
+        assert!(identity.contains("<span class=\"badge bad\">Credits exhausted</span>"), "{identity}");
     }
 
     async fn a_top_key_is_called_by_its_name_until_it_is_deleted(kw) {

@@ -26,7 +26,7 @@ on_both_stacks! {
 
         let page = owner.get(&list).await.text;
         let menu = menu_of(&page, &key.id);
-        assert!(page.contains("aria-label=\"Actions for &#60;b&#62;job\""), "{page}");
+        assert!(page.contains("aria-label=\"Actions for &#60;b&#62;job, "), "{page}");
         assert_eq!(labels(&menu), ["View", "Edit", "Disable", "Rotate", "Delete", "Copy ID"]);
         for link in ["", "/edit", "/reroll", "/delete"] {
             assert!(menu.contains(&format!("href=\"{path}{link}\"")), "{menu}");

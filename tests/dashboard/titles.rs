@@ -63,4 +63,40 @@ on_both_stacks! {
             assert_eq!(between(&page.text, "<title>", "</title>"), format!("{title} · Keyward"), "{path}");
         }
     }
+
+    async fn key_has_one_name_and_one_color_on_every_page(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let soon = kw.clock.now().0 + 1_000;
+        let disabled = kw.create_key_in(&api, json!({ "externalId": "ann", "enabled": false })).await;
+        let expired = kw.create_key_in(&api, json!({ "externalId": "ann", "expires": soon })).await;
+        let exhausted = kw.create_key_in(&api, json!({ "externalId": "ann", "credits": { "remaining": 0 } })).await;
+        let active = kw.create_key_in(&api, json!({ "externalId": "ann", "name": HOSTILE_NAME })).await;
+        kw.clock.advance_ms(1_001);
+        let identity = redirect_path(&owner.get(&workspace_path("/identity?externalId=ann")).await);
+        let list = owner.get(&workspace_path("/keys")).await.text;
+        let of_identity = owner.get(&identity).await.text;
+
+        for (key, name, badge) in [
+            (&disabled, "Unnamed key", "<span class=\"badge\">Disabled</span>"),
+            (&expired, "Unnamed key", "<span class=\"badge bad\">Expired</span>"),
+            (&exhausted, "Unnamed key", "<span class=\"badge bad\">Credits exhausted</span>"),
+            (&active, ESCAPED_NAME, "<span class=\"badge good\">Active</span>"),
+        ] {
+            let path = workspace_path(&format!("/keys/{}", key.id));
+            for rows in [&list, &of_identity] {
+                let row = between(rows, &format!("href=\"{path}\">"), "</td>");
+                assert!(row.starts_with(&format!("{name}</a>")) && row.contains(badge), "{row}");
+            }
+            let page = owner.get(&path).await.text;
+            assert!(page.contains(badge) && page.contains(&format!("<h1 class=\"break\">{name}</h1>")), "{page}");
+            let start = between(between(&page, "<p class=\"muted\"><code", "/code>"), ">", "<");
+            assert!(list.contains(&format!("aria-label=\"Actions for {name}, {start}\"")), "{start}: {list}");
+            for (rest, title) in [("edit", "Edit "), ("reroll", "Rotate "), ("delete", "Delete ")] {
+                let page = owner.get(&format!("{path}/{rest}")).await.text;
+                assert!(page.contains(&format!("{title}{name}")), "{page}");
+                assert!(page.contains(&format!("<p class=\"crumbs\"><a class=\"break\" href=\"{path}\">{name}</a></p>")), "{page}");
+            }
+        }
+    }
 }

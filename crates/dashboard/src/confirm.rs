@@ -17,6 +17,8 @@ pub struct ConfirmPage {
     /// Further form fields: names and values.
     pub fields: Vec<(&'static str, String)>,
     pub button: &'static str,
-    /// The URL of the Back and Cancel links.
+    /// The URL of the page to which *Cancel* leads.
     pub back_url: String,
+    /// What that page is about.
+    pub back_label: String,
 }

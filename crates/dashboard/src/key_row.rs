@@ -7,16 +7,15 @@ use foundation::id::KeyId;
 use foundation::model::KeySummary;
 
 use super::format::format_start;
-use super::keys::status_label;
+use super::keys::key_title;
+use super::status_badge::StatusBadge;
 
 /// A key in one table row.
 pub struct KeySummaryRow {
     pub id: KeyId,
     pub name: String,
     pub start: String,
-    pub state: &'static str,
-    /// Whether verifications may accept the key.
-    pub is_active: bool,
+    pub status: StatusBadge,
 }
 
 impl KeySummaryRow {
@@ -28,11 +27,10 @@ impl KeySummaryRow {
 
     fn new(key: KeySummary, status: KeyStatus) -> Self {
         Self {
-            name: key.name.unwrap_or_else(|| "Unnamed".into()),
+            name: key_title(key.name),
             start: format_start(&key.start, &key.id),
             id: key.id,
-            state: status_label(status),
-            is_active: status == KeyStatus::Active,
+            status: status.into(),
         }
     }
 }

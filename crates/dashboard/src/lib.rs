@@ -53,6 +53,7 @@ mod search;
 mod sign_in;
 mod single_sign_on;
 mod sort_link;
+mod status_badge;
 #[cfg(debug_assertions)]
 mod styleguide;
 mod workspace;

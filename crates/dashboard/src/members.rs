@@ -198,6 +198,7 @@ async fn confirm_own_role(request: &WorkspaceRequest, role: MemberRole) -> PageR
         fields: vec![("role", role.as_str().to_owned()), (CONFIRMED_FIELD, "yes".to_owned())],
         button: "Change role",
         back_url: request.workspace_path("/members"),
+        back_label: "Members".to_owned(),
     })
 }
 
@@ -224,6 +225,7 @@ async fn confirm_remove(
         fields: Vec::new(),
         button: "Remove",
         back_url: request.workspace_path("/members"),
+        back_label: "Members".to_owned(),
     })
 }
 

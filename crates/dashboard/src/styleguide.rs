@@ -4,6 +4,7 @@
 use askama::Template;
 use axum::Router;
 use axum::routing::get;
+use domain::keys::details::KeyStatus;
 use foundation::id::KeyId;
 
 use super::PageResult;
@@ -95,8 +96,13 @@ fn example_page() -> StyleGuidePage {
             has_more: false,
         },
         keys: [
-            example_key("key_3xTw9ZbV5yUq1NpLkR7a2C", "Mobile app", "prod_3xTw", "Active"),
-            example_key("key_9aBc2dEf3gHj4kLm5nPq6R", "Old server", "prod_9aBc", "Expired"),
+            example_key("key_3xTw9ZbV5yUq1NpLkR7a2C", "Mobile app", "prod_3xTw", KeyStatus::Active),
+            example_key(
+                "key_9aBc2dEf3gHj4kLm5nPq6R",
+                "Old server",
+                "prod_9aBc",
+                KeyStatus::Expired,
+            ),
         ],
         refusal: Some("The e-mail address or the password is wrong.".into()),
         search_terms: ["", "globex"],
@@ -120,13 +126,12 @@ fn example_errors() -> FormErrors {
     }
 }
 
-fn example_key(id: &str, name: &str, start: &str, state: &'static str) -> KeySummaryRow {
+fn example_key(id: &str, name: &str, start: &str, status: KeyStatus) -> KeySummaryRow {
     KeySummaryRow {
         id: KeyId::from(id),
         name: name.to_owned(),
         start: start.to_owned(),
-        state,
-        is_active: state == "Active",
+        status: status.into(),
     }
 }
 

@@ -39,7 +39,7 @@ export async function run(story) {
 
   await check("the menu disables the key by keyboard alone, and Escape closes it", async () => {
     await go(page, list);
-    await tabTo(page, "Actions for the only row");
+    await tabTo(page, await page.getByRole("button", { name: "Actions for the only row" }).getAttribute("aria-label"));
     await page.keyboard.press("Enter");
     await item(page, "link", "View").waitFor();
     await page.keyboard.press("Escape");

@@ -118,6 +118,7 @@ pub async fn confirm_undo(
         fields: Vec::new(),
         button: "Remove keys",
         back_url: path,
+        back_label: labels::event_label(&entry.event).to_owned(),
     })
 }
 

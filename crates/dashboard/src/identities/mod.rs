@@ -325,6 +325,7 @@ async fn confirm_delete(
         fields: Vec::new(),
         button: "Delete",
         back_url: path,
+        back_label: identity.external_id,
     })
 }
 

@@ -17,7 +17,7 @@ use super::super::layout::{Layout, Section};
 use super::super::one_time_form::{create_once, redirect_to_secret};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
-use super::key_path;
+use super::{key_path, key_title};
 
 /// The options for how long the replaced key stays valid.
 const GRACE_OPTIONS: [(i64, &str); 5] = [
@@ -46,8 +46,7 @@ async fn load(request: &WorkspaceRequest, id: &str) -> Result<FoundKey, Error> {
 }
 
 fn display_name(found: &FoundKey) -> String {
-    let key = &found.stored.key;
-    key.name.clone().unwrap_or_else(|| format!("key {}", format_start(&key.start, &key.id)))
+    key_title(found.stored.key.name.clone())
 }
 
 pub async fn set_enabled(
@@ -138,6 +137,7 @@ pub async fn confirm_delete(
         fields: Vec::new(),
         button: "Delete key",
         back_url: key_path(&request, &key.id, ""),
+        back_label: display_name(&found),
     })
 }
 

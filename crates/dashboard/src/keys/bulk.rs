@@ -11,6 +11,7 @@ use super::super::format::format_quantity;
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
+use super::key_title;
 use super::list::filter_query;
 
 /// The maximum number of keys per bulk action.
@@ -129,7 +130,7 @@ async fn named(request: &WorkspaceRequest, id: KeyId) -> Result<BulkKeyRow, Erro
     match get(&request.page_request.app.keys, &request.caller, &id, DecryptMode::None).await {
         Ok(found) => {
             let key = &found.stored.key;
-            let name = key.name.clone().unwrap_or_else(|| "Unnamed".into());
+            let name = key_title(key.name.clone());
             Ok(BulkKeyRow { id, name, start: key.start.clone() })
         }
         Err(Error::NotFound(_)) => {

@@ -11,6 +11,7 @@ use super::super::format::{TimeLabel, curl_command};
 use super::super::layout::{Layout, Section};
 use super::super::one_time_form::{render_secret_page, take_secret};
 use super::super::page_request::WorkspaceRequest;
+use super::key_title;
 
 #[derive(Template)]
 #[template(path = "keys/created.html")]
@@ -48,13 +49,11 @@ pub async fn show(
         }
     });
     let is_shown = secret.is_ok();
-    let name = found.stored.key.name;
+    let name = key_title(found.stored.key.name);
     let page = KeyCreatedPage {
-        layout: Layout::for_workspace(&request, Section::Keys, "Your new key")
-            .await?
-            .about(name.as_deref().unwrap_or("Unnamed key")),
+        layout: Layout::for_workspace(&request, Section::Keys, "Your new key").await?.about(&name),
         workspace: request.membership.workspace_id.to_string(),
-        name: name.unwrap_or_default(),
+        name,
         id,
         secret,
     };

@@ -17,7 +17,7 @@ use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
 use super::fields::{KeyForm, REFILL_OPTIONS};
 use super::name_choice::NameChoice;
-use super::{field_error_from_not_found, key_path};
+use super::{field_error_from_not_found, key_path, key_title};
 
 #[derive(Template)]
 #[template(path = "keys/edit.html")]
@@ -26,6 +26,7 @@ struct EditKeyPage {
     workspace: String,
     id: KeyId,
     title: String,
+    start: String,
     fields: KeyForm,
     roles: NameChoice,
     permissions: NameChoice,
@@ -55,12 +56,13 @@ async fn build_form(
         }
     };
     fields.limits = fields.limits.with_blank_row();
-    let title = key.name.clone().unwrap_or_else(|| format_start(&key.start, &key.id));
+    let title = key_title(key.name.clone());
     Ok(EditKeyPage {
         layout: Layout::for_workspace(request, Section::Keys, "Edit key").await?.about(&title),
         workspace: request.membership.workspace_id.to_string(),
         id: key.id.clone(),
         title,
+        start: format_start(&key.start, &key.id),
         roles: NameChoice::load_roles(request, &fields.roles, &fields.typed_roles).await?,
         permissions: NameChoice::load_permissions(
             request,

@@ -16,9 +16,11 @@ use super::super::list_frame::ListFrame;
 use super::super::page_request::WorkspaceRequest;
 use super::super::pagination::{PAGE_ROWS, paging_from_query};
 use super::super::sort_link::{Direction, SortLink};
+use super::super::status_badge::StatusBadge;
 use super::super::{PageResult, render_page};
 use super::{
-    ApiOptions, KeyAccess, SelectOption, key_path, load_api_options, may_be_full_key, status_label,
+    ApiOptions, KeyAccess, SelectOption, key_path, key_title, load_api_options, may_be_full_key,
+    status_label,
 };
 
 #[derive(Template)]
@@ -48,8 +50,7 @@ pub struct KeyTableRow {
     start: String,
     api_id: ApiId,
     api_name: String,
-    state: &'static str,
-    is_active: bool,
+    status: StatusBadge,
     is_disabled: bool,
     external_id: String,
     created: TimeLabel,
@@ -67,13 +68,12 @@ impl KeyTableRow {
     fn new(row: search::KeyListItem, now: Timestamp) -> Self {
         let key = row.key;
         Self {
-            name: key.name.unwrap_or_else(|| "Unnamed".into()),
+            name: key_title(key.name),
             start: format_start(&key.start, &key.id),
             id: key.id,
             api_id: key.api_id,
             api_name: row.api_name,
-            state: status_label(row.status),
-            is_active: row.status == KeyStatus::Active,
+            status: row.status.into(),
             is_disabled: !key.is_enabled,
             external_id: key.owner_id.unwrap_or_default(),
             created: TimeLabel::new(key.created_at, now),

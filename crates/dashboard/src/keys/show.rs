@@ -19,8 +19,9 @@ use super::super::format::{TimeLabel, format_count, format_quantity, format_star
 use super::super::imports::import_name;
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
+use super::super::status_badge::StatusBadge;
 use super::super::{PageResult, render_page};
-use super::{KeyAccess, deleted, fields, key_title, status_label};
+use super::{KeyAccess, deleted, fields, key_title};
 
 #[derive(Template)]
 #[template(path = "keys/show.html")]
@@ -30,8 +31,7 @@ struct KeyPage {
     id: KeyId,
     name: String,
     start: String,
-    state: &'static str,
-    is_active: bool,
+    status: StatusBadge,
     status_notes: Vec<String>,
     api_id: ApiId,
     api_name: String,
@@ -97,8 +97,7 @@ pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String
         id: key.id.clone(),
         name,
         start: format_start(&key.start, &key.id),
-        state: status_label(key_details.status),
-        is_active: key_details.status == KeyStatus::Active,
+        status: key_details.status.into(),
         status_notes: explain_status(&key_details, now),
         api_id: key_details.api.id.clone(),
         api_name: key_details.api.name.clone(),

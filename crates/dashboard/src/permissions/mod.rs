@@ -209,6 +209,7 @@ async fn confirm_delete(
         fields: Vec::new(),
         button: "Delete",
         back_url: path,
+        back_label: permission.slug,
     })
 }
 

@@ -285,6 +285,7 @@ async fn confirm_delete(
         fields: Vec::new(),
         button: "Delete",
         back_url: path,
+        back_label: role.name,
     })
 }
 

@@ -234,6 +234,7 @@ async fn confirm_delete(
         fields: Vec::new(),
         button: "Delete",
         back_url: path,
+        back_label: namespace.name,
     })
 }
 

@@ -232,6 +232,7 @@ async fn confirm_delete(
         fields: vec![("identifier", known.identifier)],
         button: "Delete",
         back_url: path,
+        back_label: namespace.name,
     })
 }
 

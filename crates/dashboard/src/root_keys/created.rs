@@ -9,7 +9,7 @@ use super::super::format::{TimeLabel, curl_command};
 use super::super::layout::{Layout, Section};
 use super::super::one_time_form::{render_secret_page, take_secret};
 use super::super::page_request::WorkspaceRequest;
-use super::load;
+use super::{load, root_key_title};
 
 #[derive(Template)]
 #[template(path = "root_keys/created.html")]
@@ -44,13 +44,14 @@ pub async fn show(
         }
     });
     let is_shown = secret.is_ok();
+    let name = root_key_title(key.name);
     let page = RootKeyCreatedPage {
         layout: Layout::for_workspace(&request, Section::RootKeys, "Your new root key")
             .await?
-            .about(key.name.as_deref().unwrap_or("Unnamed")),
+            .about(&name),
         workspace: request.membership.workspace_id.to_string(),
         id: key.id,
-        name: key.name.unwrap_or_default(),
+        name,
         secret,
     };
     render_secret_page(&page, is_shown)

@@ -28,6 +28,7 @@ use super::one_time_form::{create_once, redirect_to_secret};
 use super::page_request::WorkspaceRequest;
 use super::pagination::paging_from_query;
 use super::sort_link::{Direction, SortLink};
+use super::status_badge::StatusBadge;
 use super::{PageResult, redirect_to, render_invalid_page, render_page};
 
 pub fn routes() -> Router {
@@ -112,6 +113,11 @@ struct RootKeyTableRow {
     expires: Option<TimeLabel>,
 }
 
+/// Returns what a page calls a root key: its name, if it has one.
+pub fn root_key_title(name: Option<String>) -> String {
+    name.unwrap_or_else(|| "Unnamed root key".to_owned())
+}
+
 /// The status of a root key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RootKeyStatus {
@@ -121,11 +127,11 @@ enum RootKeyStatus {
 }
 
 impl RootKeyStatus {
-    fn as_str(self) -> &'static str {
+    fn badge(self) -> StatusBadge {
         match self {
-            Self::Active => "Active",
-            Self::Expired => "Expired",
-            Self::Revoked => "Revoked",
+            Self::Active => StatusBadge::good("Active"),
+            Self::Expired => StatusBadge::bad("Expired"),
+            Self::Revoked => StatusBadge::neutral("Revoked"),
         }
     }
 }
@@ -150,7 +156,7 @@ impl RootKeyTableRow {
         };
         Self {
             id: key.id,
-            name: key.name.unwrap_or_else(|| "Unnamed".into()),
+            name: root_key_title(key.name),
             start: key.start,
             permissions: key.permissions.len(),
             state,

@@ -11,9 +11,11 @@ use foundation::model::KeySummary;
 
 use super::super::format::format_start;
 use super::super::icons;
+use super::super::keys::key_title;
 use super::super::layout::is_allowed;
 use super::super::page_request::WorkspaceRequest;
 use super::super::ratelimits::format_rate;
+use super::super::root_keys::root_key_title;
 use super::{ResultGroup, ResultRow, read_list};
 
 /// The number of results of each kind. Its own list has the others.
@@ -42,7 +44,7 @@ async fn search_keys(request: &WorkspaceRequest, paging: &Paging) -> Result<Resu
     let found =
         key_search::list_page(context, caller, None, None, KeyOrder::LatestFirst, paging).await?;
     let row = |key: KeySummary| {
-        let name = key.name.unwrap_or_else(|| "Unnamed".into());
+        let name = key_title(key.name);
         (key.id.to_string(), name, format_start(&key.start, &key.id))
     };
     let mut rows: Vec<_> = found.items.into_iter().map(|item| row(item.key)).collect();
@@ -50,7 +52,7 @@ async fn search_keys(request: &WorkspaceRequest, paging: &Paging) -> Result<Resu
         && let Some(deletion) =
             find_deletion(context, caller, &KeyId::from(paging.search.as_str())).await?
     {
-        let name = deletion.key.name.unwrap_or_else(|| "Unnamed".into());
+        let name = key_title(deletion.key.name);
         rows.push((deletion.key.id.to_string(), name, "Deleted".into()));
     }
     let has_more = found.next_start.is_some();
@@ -170,7 +172,7 @@ async fn search_root_keys(
             .await?;
     let has_more = found.next_start.is_some();
     let rows = found.items.into_iter().map(|stored| {
-        let name = stored.key.name.unwrap_or_else(|| "Unnamed".into());
+        let name = root_key_title(stored.key.name);
         (stored.key.id.to_string(), name, format!("{}…", stored.key.start))
     });
     Ok(Some(ResultGroup::new(request, "Root keys", "/root-keys", paging, has_more, rows)))
