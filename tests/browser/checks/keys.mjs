@@ -274,8 +274,12 @@ export async function run(story) {
 
   await check("several keys are chosen and disabled, with a page that asks", async () => {
     await go(page, at(`/keys?api=${api}&q=replaced`));
+    await page.getByText("0 selected").waitFor();
+    assert.ok(await page.getByRole("button", { name: "Disable selected" }).isDisabled());
+    await accessible(page);
     await page.getByRole("button", { name: "Select all" }).click();
     assert.equal(await page.locator("tbody input:checked").count(), 2);
+    await page.getByText("2 selected").waitFor();
     await page.getByRole("button", { name: "Disable selected" }).click();
     await page.getByRole("heading", { name: "Disable 2 keys?" }).waitFor();
     await accessible(page);

@@ -131,6 +131,19 @@
     if (range) range.value = "custom";
   });
 
+  // The buttons for all selected rows wait for the first one, and a text beside them says how many are selected.
+  const countSelected = () => {
+    for (const status of document.querySelectorAll("[data-selected]")) {
+      const { form } = status.closest("fieldset");
+      const count = form.querySelectorAll(".pick input:checked").length;
+      const text = `${count} selected`;
+      if (status.textContent !== text) status.textContent = text;
+      for (const button of form.querySelectorAll("button[name=act]")) button.disabled = count === 0;
+    }
+  };
+  for (const event of ["change", "click", "htmx:afterSwap"]) document.addEventListener(event, countSelected);
+  addEventListener("pageshow", countSelected);
+
   // A click on a time in a row follows the link of the row, which is below the time so that its exact value shows on hover.
   document.addEventListener("click", (event) => {
     if (event.target.closest("tbody time") && !event.target.closest("a")) event.target.closest("tr").querySelector("th > a")?.click();
