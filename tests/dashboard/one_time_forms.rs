@@ -325,7 +325,7 @@ on_both_stacks! {
         let mut paths: Vec<_> = rotations.filter(|path| path.matches('/').count() > 2).collect();
         assert_eq!(paths.len(), 3);
         let key = between(&paths[0], "/keys/", "/").to_owned();
-        paths.push(format!("/keys/{key}/edit"));
+        paths.push(format!("/keys/{key}/credits"));
         paths.push(format!("/keys/new?api={api}"));
         paths.push(import.trim_start_matches(&workspace_path("")).to_owned());
         for path in [

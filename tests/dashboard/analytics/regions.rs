@@ -31,7 +31,7 @@ async fn assert_verifications_are_divided_by_region(kw: Keyward) {
 
     let table = between(&page, "<h2>Regions</h2>", "</section>");
     let rows: Vec<_> = table.split("<th scope=\"row\">").skip(1).collect();
-    let expected = [("eu", "2", "50.0 %"), ("Not recorded", "1", "25.0 %"), ("us", "1", "25.0 %")];
+    let expected = [("eu", "2", "50.0%"), ("Not recorded", "1", "25.0%"), ("us", "1", "25.0%")];
     assert_eq!(rows.len(), expected.len(), "{table}");
     for (row, (region, count, share)) in rows.iter().zip(expected) {
         let path = workspace_path(&format!("/analytics?range=hour&#38;region={region}"));
