@@ -110,15 +110,10 @@ async fn sum_account_and_all_leases(
     key: &KeyId,
     account: &CreditAccount,
 ) -> Result<i64> {
-    let refilled = apply_refill(context, account);
-    let mut total = refilled.balance;
-    if refilled != account.credits {
-        // Credits in leases of an earlier refill period are void.
-        return Ok(total);
-    }
+    let (mut total, leases) = current_parts(context, account);
     // Forfeited leases are withheld and hold nothing.
     let is_relevant = |lease: &&Lease| lease.withheld_at.is_none() || lease.unspent_units() > 0;
-    for lease in account.leases.iter().filter(is_relevant) {
+    for lease in leases.iter().filter(is_relevant) {
         if lease.withheld_at.is_some() {
             return Err(Error::CreditsWithheld(key.clone()));
         }
@@ -141,13 +136,8 @@ async fn sum_account_and_leases(
     key: &KeyId,
     account: &CreditAccount,
 ) -> Result<i64> {
-    let refilled = apply_refill(context, account);
-    let mut total = refilled.balance;
-    if refilled != account.credits {
-        // Credits in leases of an earlier refill period are void.
-        return Ok(total);
-    }
-    for lease in account.leases.iter().filter(|lease| lease.withheld_at.is_none()) {
+    let (mut total, leases) = current_parts(context, account);
+    for lease in leases.iter().filter(|lease| lease.withheld_at.is_none()) {
         match peek_lease(context, key, lease).await {
             Ok(Some(status)) => total = total.saturating_add(status.units),
             Err(cause) if !cause.is_redis_outage() => return Err(cause),
@@ -155,6 +145,17 @@ async fn sum_account_and_leases(
         }
     }
     Ok(total)
+}
+
+/// Returns the balance of an account, and its leases. After a refill there are none: credits in leases of an earlier
+/// refill period are void.
+fn current_parts<'a>(context: &Context, account: &'a CreditAccount) -> (i64, &'a [Lease]) {
+    let refilled = apply_refill(context, account);
+    let leases = match refilled == account.credits {
+        true => account.leases.as_slice(),
+        false => &[],
+    };
+    (refilled.balance, leases)
 }
 
 fn apply_refill(context: &Context, account: &CreditAccount) -> Credits {
