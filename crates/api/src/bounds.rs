@@ -173,18 +173,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-impl<T: JsonSchema> JsonSchema for Object<T> {
-    fn schema_name() -> Cow<'static, str> {
-        T::schema_name()
-    }
-    fn inline_schema() -> bool {
-        T::inline_schema()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        T::json_schema(generator)
-    }
-}
-
 /// One of the texts of an enum. A derived `Deserialize` alone would also accept an object that maps the text to null.
 #[derive(Debug, Clone, Copy)]
 pub struct OneOf<T>(pub T);
@@ -193,18 +181,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOf<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         T::deserialize(StringDeserializer::<D::Error>::new(text)).map(Self)
-    }
-}
-
-impl<T: JsonSchema> JsonSchema for OneOf<T> {
-    fn schema_name() -> Cow<'static, str> {
-        T::schema_name()
-    }
-    fn inline_schema() -> bool {
-        T::inline_schema()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        T::json_schema(generator)
     }
 }
 
@@ -230,17 +206,26 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Optional<T> {
     }
 }
 
-impl<T: JsonSchema> JsonSchema for Optional<T> {
-    fn schema_name() -> Cow<'static, str> {
-        T::schema_name()
-    }
-    fn inline_schema() -> bool {
-        T::inline_schema()
-    }
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        T::json_schema(generator)
-    }
+/// Gives types that contain one value the JSON schema of this value.
+macro_rules! impl_schema_of_content {
+    ($($wrapper:ident),+) => {
+        $(
+            impl<T: JsonSchema> JsonSchema for $wrapper<T> {
+                fn schema_name() -> Cow<'static, str> {
+                    T::schema_name()
+                }
+                fn inline_schema() -> bool {
+                    T::inline_schema()
+                }
+                fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                    T::json_schema(generator)
+                }
+            }
+        )+
+    };
 }
+
+impl_schema_of_content!(Object, OneOf, Optional);
 
 /// A field that is required and may be null.
 #[derive(Debug)]
