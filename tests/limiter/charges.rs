@@ -6,7 +6,7 @@ use foundation::clock::{Clock, Stopwatch, Timestamp};
 use foundation::metrics::Metrics;
 use limiter::{Keyspace, ReplicaRank, Window, WindowCounters as _};
 
-use super::outages::{LONG, consume, counters_at, decide, wait_until, window};
+use super::outages::{LONG, assert_charged_once, consume, counters_at, decide, wait_until, window};
 use super::{MINUTE, one, redis, ttl_ms};
 use crate::servers::Redis;
 use crate::support::{NOON, random_letters, redis_url};
@@ -157,13 +157,7 @@ async fn charges_are_sent_again_when_redis_has_rejected_their_script() {
     set_permission("+evalsha");
 
     let other = counters_at(server.port, LONG, &Metrics::default());
-    let is_charged = async || {
-        counters.adjust(Vec::new()).await;
-        consume(&other, &window.to_peek()).await.unwrap() == 7
-    };
-    wait_until("the window is charged", is_charged).await;
-    counters.adjust(Vec::new()).await;
-    assert_eq!(consume(&other, &window.to_peek()).await.unwrap(), 7, "charged once");
+    assert_charged_once(&counters, &other, &window, 7).await;
     assert_eq!(metrics.local_costs_dropped.get(), 0);
 }
 

@@ -57,6 +57,22 @@ async fn wait_for_count(counters: &RedisCounters, window: &Window, count: i64) {
     wait_until(&format!("{} has a count of {count}", window.key()), is_reached).await;
 }
 
+/// Sends what is due until others find this count in a window, and checks that sending again does not change it.
+pub(super) async fn assert_charged_once(
+    counters: &RedisCounters,
+    others: &RedisCounters,
+    window: &Window,
+    count: i64,
+) {
+    let is_charged = async || {
+        counters.adjust(Vec::new()).await;
+        consume(others, &window.to_peek()).await.unwrap() == count
+    };
+    wait_until("the window is charged", is_charged).await;
+    counters.adjust(Vec::new()).await;
+    assert_eq!(consume(others, &window.to_peek()).await.unwrap(), count, "charged once");
+}
+
 /// Returns a number that Redis tells of itself, after this prefix.
 pub(super) fn read_statistic(
     connection: &mut redis::Connection,
@@ -236,13 +252,7 @@ async fn charges_wait_until_redis_accepts_writes() {
 
     set_redis_option(&server, "maxmemory", "0");
 
-    let is_charged = async || {
-        counters.adjust(Vec::new()).await;
-        consume(&other, &window.to_peek()).await.unwrap() == 7
-    };
-    wait_until("the window is charged", is_charged).await;
-    counters.adjust(Vec::new()).await;
-    assert_eq!(consume(&other, &window.to_peek()).await.unwrap(), 7, "charged once");
+    assert_charged_once(&counters, &other, &window, 7).await;
     assert_eq!(metrics.local_costs_dropped.get(), 0);
 }
 
