@@ -105,6 +105,9 @@ export async function run(story) {
     await page.getByText("No results").waitFor();
     assert.equal(await page.getByRole("searchbox").inputValue(), "ser_7");
     assert.equal(await page.getByLabel("Status").inputValue(), "disabled");
+    // Create key leads to the form for the selected API.
+    await page.getByLabel("API", { exact: true }).selectOption(api);
+    await page.locator(`#create[href$="?api=${api}"]`).waitFor();
     // Other lists have theirs, without the token of the form.
     await go(page, at("/apis"));
     await page.getByRole("searchbox").pressSequentially("orders");
