@@ -19,10 +19,19 @@ on_both_stacks! {
             assert_eq!(to(&sent), workspace_path(&format!("/keys/{key}?notice=key-credits")));
             assert_eq!(left().await, expected, "{operation}");
         }
-        for (operation, value) in [("increment", "5"), ("set", "-1"), ("set", "many"), ("double", "1")] {
+        for (operation, value, field) in [
+            // Nothing can be added to unlimited credits.
+            ("increment", "5", "operation"),
+            ("set", "-1", "value"),
+            ("set", "many", "value"),
+            ("double", "1", "operation"),
+        ] {
             let refused = owner.post(&path, &[("operation", operation), ("value", value)]).await;
             assert_eq!(refused.status, 422, "{operation} {value}");
             assert!(refused.text.contains("id=\"faults\""), "{operation} {value}: {}", refused.text);
+            let fields = ["operation", "value"];
+            let found = fields.map(|field| refused.text.contains(&format!("id=\"{field}-error\"")));
+            assert_eq!(found, fields.map(|other| other == field), "{operation} {value}: {}", refused.text);
             assert!(refused.text.contains(&format!("name=\"value\" inputmode=\"numeric\" autocomplete=\"off\" value=\"{value}\"")), "{}", refused.text);
         }
 

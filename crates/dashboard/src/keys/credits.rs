@@ -114,6 +114,6 @@ fn read_update(form: &Form) -> Result<CreditsUpdate, Error> {
             CreditsUpdate::Set
         }
     };
-    let value = fields.integer("amount", form.text("value"), 0..=i64::MAX);
+    let value = fields.integer("value", form.text("value"), 0..=i64::MAX);
     fields.finish(read(value))
 }
