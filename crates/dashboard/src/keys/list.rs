@@ -136,12 +136,12 @@ pub async fn build_page(request: &WorkspaceRequest) -> Result<KeyListPage, Failu
     })
 }
 
-/// Returns the query that leads back to a page of the list, with its `?`; empty if it has none. A text that may be a full key
-/// is left out: it must not get into a URL.
+/// Returns the query that leads back to a page of the list, with its `?`; empty if it has none. The token of a form and a text
+/// that may be a full key are left out: they must not get into a URL.
 pub fn filter_query(query: &Form) -> String {
     let without: &[&str] = match may_be_full_key(query.text("q").trim()) {
-        true => &["notice", "q"],
-        false => &["notice"],
+        true => &["csrf", "notice", "q"],
+        false => &["csrf", "notice"],
     };
     match query.query_without(without).finish() {
         query if query.is_empty() => query,

@@ -16,7 +16,7 @@ use super::super::page_request::WorkspaceRequest;
 use super::super::pagination::PageLinks;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
 use super::key_path;
-use super::list::{KeyListPage, build_page};
+use super::list::{KeyListPage, build_page, filter_query};
 
 /// The length from which a text may be a full key.
 const FULL_KEY_CHARS_MIN: usize = 20;
@@ -47,23 +47,11 @@ pub async fn search_live(request: WorkspaceRequest) -> PageResult {
     if let Some(path) = find_full_key(&request, text(&request)).await? {
         return answer_live_search(&path);
     }
-    let address = path_header(&list_address(&request))?;
+    let filter = filter_query(&request.page_request.form);
+    let address = path_header(&request.workspace_path(&format!("/keys{filter}")))?;
     let mut answer = render_page(&build_search_page(request).await?)?;
     answer.headers_mut().insert(HX_REPLACE_URL, address);
     Ok(answer)
-}
-
-/// Returns the address of the list with the search of a form. A text that may be a full key must not get into it.
-fn list_address(request: &WorkspaceRequest) -> String {
-    let left_out: &[&str] = match may_be_full_key(text(request)) {
-        true => &["csrf", "q"],
-        false => &["csrf"],
-    };
-    let path = request.workspace_path("/keys");
-    match request.page_request.form.query_without(left_out).finish() {
-        query if query.is_empty() => path,
-        query => format!("{path}?{query}"),
-    }
 }
 
 /// Makes htmx load the page of a full key, instead of showing results.
