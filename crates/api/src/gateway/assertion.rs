@@ -29,7 +29,7 @@ struct Claims<'a> {
     iss: &'a str,
     /// The name and the id of the policy. Policies of different workspaces may have the same name. A name that could be the id of
     /// another policy is omitted.
-    aud: Vec<&'a str>,
+    aud: &'a [&'a str],
     sub: &'a str,
     scope: String,
     jti: &'a str,
@@ -61,11 +61,11 @@ impl<'a> AssertionSigner<'a> {
         let (key, identity) = (&resolved.key, resolved.identity());
         let external_id = identity.map(|identity| identity.external_id.as_str());
         let iat = self.now.0.div_euclid(1000);
-        let (name, id) = (policy.policy.name.as_str(), policy.policy.id.as_str());
-        let name = Some(name).filter(|name| !is_like_id(name));
+        let name = policy.policy.name.as_str();
+        let audience = [name, policy.policy.id.as_str()];
         let claims = Claims {
             iss: self.issuer,
-            aud: name.into_iter().chain([id]).collect(),
+            aud: if is_like_id(name) { &audience[1..] } else { &audience },
             sub: external_id.or(key.owner_id()).unwrap_or(key.id()),
             scope: resolved.permissions().join(" "),
             jti: request_id.as_str(),
