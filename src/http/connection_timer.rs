@@ -156,8 +156,10 @@ impl StreamTimer {
 impl ByteRecorder for StreamTimer {
     fn record_received(&self) {}
 
+    /// Counts sent bytes. Only the connection's own task may call it, because load and store are not atomic together.
     fn record_sent(&self, bytes: usize) {
-        self.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let before = self.sent_bytes.load(Ordering::Relaxed);
+        self.sent_bytes.store(before.wrapping_add(bytes), Ordering::Relaxed);
     }
 }
 
