@@ -74,7 +74,8 @@ impl<'de, const MIN: i64, const MAX: i64> Deserialize<'de> for Int<MIN, MAX> {
                 reason = "only a float that is an integer within the range is accepted"
             )]
             fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<i64, E> {
-                let fits = number >= i64::MIN as f64 && number < i64::MAX as f64;
+                // An integer below the range is rounded to its minimum when it is parsed.
+                let fits = number > i64::MIN as f64 && number < i64::MAX as f64;
                 match number.fract() == 0.0 && fits {
                     true => Ok(number as i64),
                     false => Err(E::custom("is not an integer in the 64-bit range")),

@@ -75,6 +75,8 @@ on_both_stacks! {
                 ),
                 refused(json!({ "op": "increment", "value": null }), "value: increment and decrement require a number"),
                 refused(json!({ "op": "decrement", "value": null }), "value: increment and decrement require a number"),
+                // A number just below the 64-bit range is parsed as this one.
+                fail(OPERATION, json!({ "op": "set", "value": -9_223_372_036_854_775_808.0 }), error(400, "BAD_REQUEST", &["value: "])),
                 read(uses(5)),
             ]),
             ("of an unlimited key", json!({}), vec![unlimited("increment"), unlimited("decrement"), read(json!({ "remaining": null }))]),
