@@ -13,6 +13,7 @@ use foundation::config::Settings;
 use foundation::id::KeyId;
 use foundation::model::escape_hidden;
 use serde::Serialize;
+use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use super::input::parse_duration_ms;
@@ -21,7 +22,7 @@ use super::key_list::{self, KeyListOptions};
 use super::operator::Operator;
 use super::output::{CommandOutput, NO_VALUE, format_number, format_start, format_time};
 use super::verify::{self, VerifyOptions};
-use super::{CommandResult, Switch};
+use super::{CommandError, CommandResult, Switch};
 
 #[derive(Subcommand)]
 pub enum KeyCommand {
@@ -164,8 +165,11 @@ async fn write_found_key(
     let Operator { app, caller } = operator;
     app.context.connect_redis().await;
     let found = keys::get_without_ledger(&app.context, caller, &KeyId::from(id), mode).await?;
-    let found = json!(KeyReply::from(found));
-    out.write_fields(key_fields(&found), &found);
+    let found = KeyReply::from(found);
+    // A `Value` would change metadata, such as numbers with many digits.
+    let reply = to_raw_value(&found)
+        .map_err(|e| CommandError::Runtime(format!("failed to encode the key: {e}")))?;
+    out.write_fields(key_fields(&json!(found)), &reply);
     Ok(())
 }
 

@@ -11,7 +11,9 @@ use foundation::tls::server::CertificateFiles;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, StatusCode};
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::{CommandError, CommandResult};
@@ -76,7 +78,7 @@ impl LocalServer {
         operation: &str,
         root_key: &str,
         request: &Value,
-    ) -> Result<Value, CommandError> {
+    ) -> Result<Box<RawValue>, CommandError> {
         let address = self.address;
         if !root_key.bytes().all(|byte| byte.is_ascii_graphic()) {
             let sentence = "KEYWARD_ROOT_KEY must consist of printable ASCII characters to be sent";
@@ -147,12 +149,25 @@ fn to_io_error(error: &reqwest::Error) -> io::Error {
     io::Error::other(cause.to_string())
 }
 
-/// Returns the data of a successful response, or its error.
-fn parse_reply(address: SocketAddr, response: &LocalResponse) -> Result<Value, CommandError> {
-    let mut reply: Value = serde_json::from_str(&response.body).unwrap_or_default();
+/// The body of a successful response.
+#[derive(Deserialize)]
+struct Success {
+    data: Box<RawValue>,
+}
+
+/// Returns the data of a successful response, as the server wrote it, or its error.
+fn parse_reply(
+    address: SocketAddr,
+    response: &LocalResponse,
+) -> Result<Box<RawValue>, CommandError> {
+    if response.status == StatusCode::OK
+        && let Ok(Success { data }) = serde_json::from_str(&response.body)
+    {
+        return Ok(data);
+    }
+    let reply: Value = serde_json::from_str(&response.body).unwrap_or_default();
     let detail = reply["error"]["detail"].as_str().unwrap_or("its response is not of Keyward");
     match response.status.as_u16() {
-        200 => Ok(reply["data"].take()),
         401 => Err(CommandError::Usage(format!(
             "the server at {address} rejects the root key: {detail}; KEYWARD_LISTEN must be the address of a server that \
             uses this database, and KEYWARD_ROOT_KEY, if it is set, one of its root keys"

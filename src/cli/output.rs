@@ -1,6 +1,7 @@
 //! What commands print: text for people or, with `--json`, JSON. On a terminal, headings are bold and states have colors,
 //! unless `NO_COLOR` is set.
 
+use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::sync::OnceLock;
 
@@ -52,7 +53,7 @@ impl CommandOutput {
     }
 
     /// Prints the fields of one resource, each on a line.
-    pub fn write_fields(self, fields: Vec<(&str, String)>, value: &Value) {
+    pub fn write_fields(self, fields: Vec<(&str, String)>, value: &impl Display) {
         if self.json {
             return print_line(&escape_json(value));
         }
@@ -124,14 +125,17 @@ fn pad(header: Option<&[&str]>, rows: &[Vec<String>]) -> Vec<String> {
     table.lines().collect()
 }
 
-/// Returns JSON in which hidden characters, which change how text is displayed, are escaped too. They occur only in
-/// strings.
-pub fn escape_json(value: &Value) -> String {
+/// Returns JSON in one line, in which hidden characters, which change how text is displayed, are escaped too. They occur
+/// only in strings, and whitespace that is one of them only between values, where it means nothing.
+pub fn escape_json(value: &impl Display) -> String {
     let mut text = String::new();
     for c in value.to_string().chars() {
-        match is_hidden(c) {
-            true => text.extend(c.encode_utf16(&mut [0; 2]).iter().map(|u| format!("\\u{u:04x}"))),
-            false => text.push(c),
+        match c {
+            '\n' | '\r' | '\t' => {}
+            c if is_hidden(c) => {
+                text.extend(c.encode_utf16(&mut [0; 2]).iter().map(|u| format!("\\u{u:04x}")));
+            }
+            c => text.push(c),
         }
     }
     text

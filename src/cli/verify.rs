@@ -9,6 +9,7 @@ use foundation::clock::Timestamp;
 use foundation::config::Settings;
 use foundation::id::{KeyId, WorkspaceId};
 use foundation::secret::Plaintext;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::commands::open_app;
@@ -92,8 +93,9 @@ pub async fn run(settings: Settings, out: CommandOutput, options: VerifyOptions)
     let permissions = ["api.*.verify_key"];
     let reply =
         ask(&settings, &options.workspace, &permissions, "keys.verifyKey", &request).await?;
-    out.write_fields(verification_fields(&reply), &reply);
-    if reply["valid"] == true { Ok(()) } else { Err(CommandError::Negative) }
+    let verification = parse(&reply);
+    out.write_fields(verification_fields(&verification), &reply);
+    if verification["valid"] == true { Ok(()) } else { Err(CommandError::Negative) }
 }
 
 pub async fn run_limit(
@@ -108,7 +110,8 @@ pub async fn run_limit(
         "cost": cost.unwrap_or(1),
     });
     let permissions = ["ratelimit.*.limit", "ratelimit.*.create_namespace"];
-    let reply = ask(&settings, &workspace, &permissions, "ratelimit.limit", &request).await?;
+    let check = ask(&settings, &workspace, &permissions, "ratelimit.limit", &request).await?;
+    let reply = parse(&check);
     let time = |at: &Value| format_time(Timestamp(at.as_i64().unwrap_or_default()));
     let fields = vec![
         ("RESULT", if reply["success"] == true { "allowed" } else { "rejected" }.to_owned()),
@@ -117,8 +120,13 @@ pub async fn run_limit(
         ("RESET", time(&reply["reset"])),
         ("OVERRIDE", reply["overrideId"].as_str().unwrap_or(NO_VALUE).to_owned()),
     ];
-    out.write_fields(fields, &reply);
+    out.write_fields(fields, &check);
     if reply["success"] == true { Ok(()) } else { Err(CommandError::Negative) }
+}
+
+/// Returns a reply of the server for its fields. It may change metadata, such as numbers with many digits.
+fn parse(reply: &RawValue) -> Value {
+    serde_json::from_str(reply.get()).unwrap_or_default()
 }
 
 fn verification_fields(reply: &Value) -> Vec<(&'static str, String)> {
@@ -150,7 +158,7 @@ async fn ask(
     permissions: &[&str],
     operation: &str,
     request: &Value,
-) -> Result<Value, CommandError> {
+) -> Result<Box<RawValue>, CommandError> {
     let certificate = settings.server_tls.as_ref();
     let server = LocalServer { address: settings.listen, has_tls: certificate.is_some() };
     server.require_listening().await?;

@@ -51,6 +51,25 @@ fn metadata_of_a_request_in_a_file_is_stored_as_it_was_written() {
 }
 
 #[test]
+fn metadata_is_printed_in_one_line_as_it_was_written() {
+    for deployment in Deployment::both() {
+        let server = deployment.serve();
+        let meta = META.replacen('{', "{\r\n", 1);
+        let (id, key) = deployment.create_key(&deployment.create_api(), &["--meta", &meta]);
+        let field = format!("\"meta\":{META}");
+
+        let found = deployment.text(&["key", "get", &id, "--json"]);
+        let updated = deployment.text(&["key", "update", &id, "--name", "x", "--json"]);
+        let verified = deployment.ask(&server, &["key", "verify", &key, "--json"]);
+
+        let verified = String::from_utf8(verified.stdout).unwrap();
+        for printed in [found, updated, verified] {
+            assert!(printed.contains(&field) && printed.lines().count() == 1, "{printed}");
+        }
+    }
+}
+
+#[test]
 fn key_is_exported_in_one_line_when_its_metadata_has_several() {
     let deployment = Deployment::embedded();
     let api = deployment.create_api();
