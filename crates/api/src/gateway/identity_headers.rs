@@ -1,5 +1,6 @@
 //! The headers that tell the upstream who calls.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
@@ -10,7 +11,8 @@ use domain::gateways::ActivePolicy;
 use domain::keys::ResolvedKey;
 use domain::resolved_key::HeaderValues;
 use foundation::id::RequestId;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::assertion::AssertionSigner;
 
@@ -86,9 +88,9 @@ pub fn identity_headers(
     if let Some(assertion) = signer.and_then(|signer| signer.sign(policy, resolved, request_id)) {
         headers.insert(ASSERTION_HEADER, bound(&ASSERTION_HEADER, assertion.into()));
     }
-    let meta = if config.meta.is_empty() { Map::new() } else { parse_meta(resolved) };
+    let meta = if config.meta.is_empty() { HashMap::new() } else { parse_meta(resolved) };
     for name in &config.meta {
-        let value = meta.get(name).map_or_else(String::new, meta_value);
+        let value = meta.get(name).map_or_else(String::new, |value| meta_value(value));
         // A policy has valid names alone.
         if let Ok(name) = HeaderName::try_from(format!("keyward-meta-{name}")) {
             let value = bound(&name, value.into());
@@ -122,17 +124,21 @@ fn values_of_key(resolved: &ResolvedKey) -> HeaderValues {
     HeaderValues::new(&values.map(bounded))
 }
 
-fn parse_meta(resolved: &ResolvedKey) -> Map<String, Value> {
+fn parse_meta(resolved: &ResolvedKey) -> HashMap<String, Box<RawValue>> {
     let meta = resolved.key.meta();
     meta.and_then(|meta| serde_json::from_str(meta.as_str()).ok()).unwrap_or_default()
 }
 
-/// Returns the text of a text, and the JSON of every other value.
-fn meta_value(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => encode(text, ""),
-        other => encode(&other.to_string(), ""),
+/// Returns the text of a text, and the JSON of every other value. A number is not parsed, because it may lose digits.
+fn meta_value(value: &RawValue) -> String {
+    let json = value.get();
+    if json.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
+        return json.to_owned();
+    }
+    match serde_json::from_str(json) {
+        Ok(Value::Null) | Err(_) => String::new(),
+        Ok(Value::String(text)) => encode(&text, ""),
+        Ok(other) => encode(&other.to_string(), ""),
     }
 }
 
@@ -172,6 +178,20 @@ mod tests {
         }
         assert_eq!(WITHOUT_VALUES.len(), BASE_IDENTITY_HEADERS.len() + 3);
         assert!(WITHOUT_VALUES.keys().zip(&SELECTABLE_HEADERS).all(|(name, known)| name == known));
+    }
+
+    #[test]
+    fn number_of_the_meta_has_the_digits_that_were_written() {
+        for (json, expected) in [
+            ("12345678901234567890123", "12345678901234567890123"),
+            ("-1.50", "-1.50"),
+            ("\"a b\"", "a b"),
+            ("null", ""),
+            ("{ \"a\": [true] }", "{\"a\":[true]}"),
+        ] {
+            let value = RawValue::from_string(json.to_owned()).unwrap();
+            assert_eq!(meta_value(&value), expected, "{json}");
+        }
     }
 
     #[test]
