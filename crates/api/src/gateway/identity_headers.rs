@@ -189,7 +189,7 @@ mod tests {
             ("null", ""),
             ("{ \"a\": [true] }", "{\"a\":[true]}"),
         ] {
-            let value = RawValue::from_string(json.to_owned()).unwrap();
+            let value = RawValue::from_string(json.to_owned()).expect("a JSON value");
             assert_eq!(meta_value(&value), expected, "{json}");
         }
     }
