@@ -44,7 +44,8 @@ class Source:
     def __init__(self, path, code, mutants, excluded):
         self.path, self.code, self.mutants, self.excluded = path, code, mutants, excluded
         self.edits = []
-        self.function = ""
+        # The name of the function that is visited, and its first and last line.
+        self.function, self.function_lines = "", (0, 0)
 
     def insert(self):
         """Returns the code with its mutants."""
@@ -63,7 +64,9 @@ class Source:
         if key in self.excluded:
             return None
         name = f"{self.path} {self.function}: {description}"
-        self.mutants.append({"key": key, "name": name, "path": self.path, "line": line})
+        self.mutants.append(
+            {"key": key, "name": name, "path": self.path, "line": line, "function_lines": self.function_lines}
+        )
         return len(self.mutants) - 1
 
     def edit(self, start, order, rank, text, end=None):
@@ -84,10 +87,12 @@ class Source:
             case "function_item":
                 if has_attribute(node, "test") or "const" in modifiers(node):
                     return
-                outer, self.function = self.function, text(node.child_by_field_name("name"))
+                outer = self.function, self.function_lines
+                self.function = text(node.child_by_field_name("name"))
+                self.function_lines = node.start_point[0] + 1, node.end_point[0] + 1
                 self.visit_function(node)
                 self.visit_children(node)
-                self.function = outer
+                self.function, self.function_lines = outer
                 return
             case "binary_expression":
                 self.visit_binary(node)

@@ -2,9 +2,10 @@
 
 One build serves all mutants, and of each test it is known which mutants it reaches, so that a mutant takes seconds. A mutant
 that no test notices is a survivor, which fails the run. Those that may survive are in `survivors.txt`, with the reason, and are
-not run. A file without survivors is added to `confirmed.txt` with a hash of its content, and is run again only when that changes.
+not run. A file without survivors is added to `confirmed.txt` with a hash of its content, and is run again only when that changes;
+with `--changed`, only the functions that have changed since.
 
-Usage, with the servers of `./test mutants`: run.py [--jobs N] [--sample N --seed S] [--tests N] [--again] PATH...
+Usage, with the servers of `./test mutants`: run.py [--jobs N] [--sample N --seed S] [--tests N] [--again | --changed] PATH...
 """
 
 import argparse
@@ -45,10 +46,14 @@ def main():
     reasons = read_reasons()
     chosen = [number for number, mutant in enumerate(mutants) if mutant["name"] not in reasons]
     explained = len(mutants) - len(chosen)
+    unexplained = collections.Counter(mutants[number]["path"] for number in chosen)
+    if options.changed:
+        changed = {path: list_changed_lines(path) for path in options.paths}
+        chosen = [number for number in chosen if is_changed(mutants[number], changed)]
     if options.sample:
         chosen = sorted(random.Random(options.seed).sample(chosen, min(options.sample, len(mutants))))
 
-    confirmed = Confirmed([mutants[number]["path"] for number in chosen])
+    confirmed = Confirmed([mutants[number]["path"] for number in chosen], unexplained)
     if not options.sample:
         confirmed.confirm_where_none_is_left(options.paths)
 
@@ -71,6 +76,7 @@ def parse_arguments():
     parser.add_argument("--seed", type=int, default=1, help="determines the sample")
     parser.add_argument("--tests", type=int, default=100, help="the number of tests that are run for a mutant at most")
     parser.add_argument("--again", action="store_true", help="also run files that are confirmed")
+    parser.add_argument("--changed", action="store_true", help="only functions that have changed since their file was confirmed")
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file or directory whose code is mutated")
     options = parser.parse_args()
     files = [path for name in options.paths for path in list_rust_files(ROOT / name)]
@@ -208,10 +214,12 @@ class Results:
 
 
 class Confirmed:
-    """Counts the mutants of each file, and records the files whose mutants were all killed."""
+    """Counts the mutants of each file, and records the files whose mutants were all killed. `paths` are the files of the mutants
+    that are run; `recorded` counts the mutants of each file."""
 
-    def __init__(self, paths):
+    def __init__(self, paths, recorded):
         self.total, self.killed, self.lock = collections.Counter(paths), collections.Counter(), threading.Lock()
+        self.recorded = recorded
 
     def count_killed(self, path):
         with self.lock:
@@ -221,7 +229,7 @@ class Confirmed:
     def confirm_where_none_is_left(self, paths):
         for path in paths:
             if self.killed[path] == self.total[path]:
-                lines = {**read_confirmed(), path: (hash_of(path), str(self.total[path]))}
+                lines = {**read_confirmed(), path: (hash_of(path), str(self.recorded[path]))}
                 header = "# Files whose mutants are all killed or explained: FILE, the beginning of its SHA-256, and the mutants killed\n"
                 CONFIRMED.write_text(header + "".join(f"{' '.join((name, *lines[name]))}\n" for name in sorted(lines)))
 
@@ -233,7 +241,35 @@ def read_confirmed():
 
 
 def hash_of(path):
-    return hashlib.sha256((ROOT / path).read_bytes()).hexdigest()[:16]
+    return short_hash((ROOT / path).read_bytes())
+
+
+def short_hash(content):
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def list_changed_lines(path):
+    """Returns the lines of a file that have changed since it was confirmed, or None if it was not."""
+    confirmed = read_confirmed().get(path, ("",))[0]
+    for commit in git("log", "--format=%H", "--", path).decode().split():
+        if short_hash(git("show", f"{commit}:{path}")) == confirmed:
+            diff = git("diff", "--unified=0", commit, "--", path).decode()
+            hunks = re.findall(r"^@@ \S+ \+(\d+)(?:,(\d+))? @@", diff, re.MULTILINE)
+            # Where lines were only deleted, the ones before and after.
+            return {line for start, count in hunks for line in range(int(start), int(start) + max(int(count or 1), 2))}
+    return None
+
+
+def is_changed(mutant, changed):
+    """Returns whether the function of a mutant has changed. `changed` are the changed lines of each file."""
+    lines = changed[mutant["path"]]
+    first, last = mutant["function_lines"]
+    return lines is None or any(first <= line <= last for line in lines)
+
+
+def git(*arguments):
+    # A commit that deleted the file has no content to show.
+    return subprocess.run(["git", *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
 
 
 def each(jobs, function, items):
