@@ -88,6 +88,22 @@ export async function run(story) {
     await accessible(page);
   });
 
+  await check("a long name does not break the words and the times of the other columns", async () => {
+    const long = (await v2(story.all, "apis.createApi", { name: "an API with a long name, ".repeat(8) })).data.apiId;
+    await v2(story.all, "keys.createKey", { apiId: long, name: "W".repeat(255), externalId: "customer_of_row_1" });
+    await page.setViewportSize({ width: 1440, height: 900 });
+    await go(page, at(`/keys?api=${long}`));
+    await fits(page);
+    for (const cell of [page.getByText("customer_of_row_1"), page.locator("tbody time").first()]) {
+      const lines = await cell.evaluate((element) => {
+        const range = document.createRange();
+        range.selectNodeContents(element);
+        return range.getClientRects().length;
+      });
+      assert.equal(lines, 1);
+    }
+  });
+
   await check("the menu of a root key leads to its rotation and its revocation", async () => {
     for (const [name, heading] of [["Rotate", /^Rotate/], ["Revoke", /^Revoke/]]) {
       await go(page, at("/root-keys?q=for+everything"));
