@@ -206,6 +206,27 @@ export async function run(story) {
     await reader.context().close();
   });
 
+  await check("the days below a chart are those of its bars, with the last one", async () => {
+    const reader = await visitor({ storageState: await page.context().storageState() });
+    await reader.addInitScript(() => {
+      globalThis.drawnTexts = [];
+      const { fillText } = CanvasRenderingContext2D.prototype;
+      CanvasRenderingContext2D.prototype.fillText = function (text, x, ...rest) {
+        globalThis.drawnTexts.push({ text, x: x / devicePixelRatio });
+        return fillText.call(this, text, x, ...rest);
+      };
+    });
+    await go(reader, path.replace("range=day", "range=month"));
+    const figure = reader.locator("figure").first();
+    const { times, place, unit } = await read(figure);
+    assert.equal(unit, "day");
+    const last = await reader.evaluate((at) => new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", timeZone: "UTC" }).format(at), times.at(-1));
+    const drawn = (await reader.evaluate(() => globalThis.drawnTexts)).find(({ text }) => text === last);
+    const { x } = await figure.locator("canvas").boundingBox();
+    assert.ok(Math.abs(x + drawn.x - place(times.length - 1).x) < 3, JSON.stringify(drawn));
+    await reader.context().close();
+  });
+
   await check("without JavaScript a chart is drawn by the server, with a table in UTC", async () => {
     const storageState = await page.context().storageState();
     const plain = await visitor({ storageState, javaScriptEnabled: false, timezoneId: "Asia/Kolkata" });

@@ -6,6 +6,8 @@
   const HEIGHT = 224;
   const STEPS = Array.from({ length: 45 }, (_, n) => [1, 2, 5][n % 3] * 10 ** Math.floor(n / 3));
   const DAY_MS = 86_400_000;
+  /** The least distance of the texts of two times, in pixels. */
+  const TICK_SPACE = 84;
 
   /** The charts of the page, and what the reader chose in them, by the id of their caption. */
   const charts = new Map();
@@ -27,9 +29,16 @@
     return (unit === "day" ? day : month).format(from);
   };
 
-  const formatTicks = (_chart, ticks, _axis, _space, step) => {
-    if (step >= 28 * DAY_MS) return ticks.map((at) => tickMonth.format(at));
-    if (step >= DAY_MS) return ticks.map((at) => tickDay.format(at));
+  /** Puts the ticks of a chart by day or month below the middles of bars, also of the last one: a bar is a whole day or month. */
+  const placeTicks = ({ middles, times, until }) => (_plot, _axis, _least, _most, step, space) => {
+    const width = ((until - times[0]) / times.length) * (space / step);
+    const every = Math.max(1, Math.ceil(TICK_SPACE / width));
+    return middles.filter((_, at) => (times.length - 1 - at) % every === 0);
+  };
+
+  const formatTicks = (unit) => (_plot, ticks, _axis, _space, step) => {
+    if (unit === "month") return ticks.map((at) => tickMonth.format(at));
+    if (unit === "day" || step >= DAY_MS) return ticks.map((at) => tickDay.format(at));
     let last = "";
     return ticks.map((at) => {
       const date = tickDay.format(at);
@@ -94,6 +103,8 @@
       font: `12px ${getComputedStyle(figure).fontFamily}`, stroke: () => styleOf(".scale").color, ticks: { show: false },
       grid: { stroke: () => styleOf(".plot .grid").stroke, width: 1 },
     };
+    const times = { values: formatTicks(chart.unit), space: TICK_SPACE };
+    if (["day", "month"].includes(chart.unit)) times.splits = placeTicks(chart);
     const format = chart.noun ? formatCount : formatMicroseconds;
     const widest = (texts) => Math.max(...texts.map((text) => text.length));
     const drawn = chart.series.map((_, n) => ({
@@ -109,7 +120,7 @@
         y: { range: (_chart, _least, most) => [0, most > 0 ? most * 1.05 : 1] },
       },
       axes: [
-        { ...axis, values: formatTicks, space: 84, size: (_chart, texts) => (texts?.some((text) => text.includes("\n")) ? 42 : 26), gap: 6, grid: { show: false } },
+        { ...axis, ...times, size: (_chart, texts) => (texts?.some((text) => text.includes("\n")) ? 42 : 26), gap: 6, grid: { show: false } },
         { ...axis, values: (_chart, ticks) => ticks.map(format), incrs: STEPS, size: (_chart, texts) => (texts ? widest(texts) * 7 + 14 : 40) },
       ],
       cursor: { y: false, points: { show: false }, drag: { x: Boolean(chart.zoomPath), y: false, setScale: false, dist: 4 } },
