@@ -13,7 +13,7 @@ pub fn outcome_label(code: String) -> String {
     }
 }
 
-/// A time in a page: relative to now within 30 days, else a date.
+/// A time in a page: relative to now within 30 days, else a date. A future time is rounded to the nearest minute first.
 #[derive(Debug, Clone)]
 pub struct TimeLabel {
     /// The time in RFC 3339, for the `datetime` attribute.
@@ -45,9 +45,12 @@ fn format_relative(at: Timestamp, now: Timestamp, date: &str) -> String {
             format!("in {count} {unit}{plural}")
         }
     };
+    if distance < MINUTE_MS {
+        return if is_past { "just now" } else { "in a moment" }.to_owned();
+    }
+    // What was set to expire in seven days is shown a moment later: that it is "in 6 days" looks like an error.
+    let distance = if is_past { distance } else { distance.saturating_add(MINUTE_MS / 2) };
     match distance {
-        _ if distance < MINUTE_MS && is_past => "just now".to_owned(),
-        _ if distance < MINUTE_MS => "in a moment".to_owned(),
         _ if distance < HOUR_MS => relative(distance / MINUTE_MS, "minute"),
         _ if distance < DAY_MS => relative(distance / HOUR_MS, "hour"),
         _ if distance < 30 * DAY_MS => relative(distance / DAY_MS, "day"),
@@ -190,6 +193,10 @@ mod tests {
         assert_eq!(words(-MINUTE_MS), "1 minute ago");
         assert_eq!(words(-HOUR_MS + 1), "59 minutes ago");
         assert_eq!(words(2 * HOUR_MS), "in 2 hours");
+        assert_eq!(words(MINUTE_MS - 1), "in a moment");
+        assert_eq!(words(HOUR_MS - 1), "in 1 hour");
+        assert_eq!(words(7 * DAY_MS - 2_000), "in 7 days");
+        assert_eq!(words(7 * DAY_MS - MINUTE_MS), "in 6 days");
         assert_eq!(words(-29 * DAY_MS), "29 days ago");
         assert_eq!(words(-100 * DAY_MS), "1970-01-01");
         assert_eq!(TimeLabel::new(now, now).title(), "1970-04-11 00:00:00 UTC");
