@@ -133,7 +133,7 @@ fn parse_cell(field: &str, cell: Value) -> Value {
         other => other,
     };
     match cell {
-        Value::Number(_) if field == "credits" => json!({ "remaining": cell }),
+        Value::Number(_) | Value::String(_) if field == "credits" => json!({ "remaining": cell }),
         other => other,
     }
 }
@@ -263,5 +263,7 @@ mod tests {
             assert_eq!(parse_cell("expires", text.into()), expected, "{text}");
         }
         assert_eq!(parse_cell("credits", json!({ "remaining": 1 })), json!({ "remaining": 1 }));
+        // The error is about a number: who fills in a cell knows of no object.
+        assert_eq!(parse_cell("credits", "1,000".into()), json!({ "remaining": "1,000" }));
     }
 }
