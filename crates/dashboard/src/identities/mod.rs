@@ -24,7 +24,7 @@ use super::analytics::{Selection, TimeRange, UsageSection};
 use super::confirm::ConfirmPage;
 use super::failure::Failure;
 use super::form::{FormErrors, split_form_errors};
-use super::format::{format_count, format_grouped};
+use super::format::{format_count, format_grouped, format_json};
 use super::key_row::KeySummaryRow;
 use super::layout::{Layout, Section};
 use super::list_frame::{ListFrame, RowAction};
@@ -169,7 +169,8 @@ async fn show(request: WorkspaceRequest, Path((_, name)): Path<(String, String)>
         keys: format_count(number, COUNT_MAX),
         usage,
         spent_last_month,
-        meta: fields::truncated_meta(identity.meta.as_ref()),
+        meta: fields::truncated_meta(identity.meta.as_ref())
+            .map(|(text, is_cut)| (format_json(&text), is_cut)),
         limits: identity.ratelimits.into_iter().map(IdentityLimitRow::new).collect(),
         pages: PageLinks::new(&request, &path, listed.next_start.as_deref()),
         rows: KeySummaryRow::list(&app.context, listed.items).await?,
