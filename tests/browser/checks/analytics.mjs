@@ -42,6 +42,17 @@ export async function run(story) {
     await accessible(page);
   });
 
+  await check("a change beside a long name is not cut off", async () => {
+    await page.setViewportSize({ width: 1440, height: 900 });
+    await go(page, at("/analytics"));
+    const hidden = await page.getByRole("region", { name: "APIs", exact: true }).evaluate((table) => {
+      for (const name of table.querySelectorAll("tbody th a")) name.textContent = "Maps and geocoding, a service with a long name";
+      for (const change of table.querySelectorAll("td.change")) change.textContent = "+1,898 (+160.3%) from 1,184";
+      return table.scrollWidth - table.clientWidth;
+    });
+    assert.equal(hidden, 0);
+  });
+
   await check("charts are filtered by a form", async () => {
     await go(page, at("/analytics"));
     await page.getByLabel("Identity", { exact: true }).fill("chart-customer");
