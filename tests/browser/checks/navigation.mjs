@@ -103,6 +103,8 @@ export async function run(story) {
     await go(phone, at(""));
     await phone.getByRole("link", { name: "Search" }).click();
     await phone.getByRole("dialog", { name: "Search" }).getByRole("link", { name: "Members" }).waitFor();
+    const [found, hint] = [await phone.locator(".palette .found").boundingBox(), await phone.locator(".palette .hint").boundingBox()];
+    assert.ok(found.y + found.height <= hint.y + 1, "the hint covers no result");
     await fits(phone);
     await accessible(phone);
     await phone.context().close();
