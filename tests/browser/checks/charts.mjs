@@ -227,6 +227,14 @@ export async function run(story) {
     await reader.context().close();
   });
 
+  await check("a printed chart has its legend, and no hint about the pointer", async () => {
+    await go(page, path);
+    await page.emulateMedia({ media: "print" });
+    assert.ok(await chart.getByText("Credits exhausted 3").first().isVisible());
+    assert.ok(!(await moment.isVisible()) && !(await page.locator("#live").isVisible()));
+    await page.emulateMedia({ media: null });
+  });
+
   await check("without JavaScript a chart is drawn by the server, with a table in UTC", async () => {
     const storageState = await page.context().storageState();
     const plain = await visitor({ storageState, javaScriptEnabled: false, timezoneId: "Asia/Kolkata" });
