@@ -74,6 +74,7 @@ on_both_stacks! {
         assert!(page.contains("12345678901234567890123") && page.contains(ESCAPED_NAME) && !page.contains(HOSTILE_NAME), "{page}");
         assert!(page.contains("{\n  &#34;z&#34;: 12345678901234567890123,\n  &#34;a&#34;"), "a line for each field: {page}");
         assert!(page.contains("600 per minute") && page.contains("5 per 2 hours"));
+        assert!(page.contains("aria-label=\"Rate limits of the identity\""), "not the name of its section: {page}");
         assert!(kw.list_audit_events("user_1").await.contains(&"identity.create".to_owned()));
     }
 
