@@ -253,10 +253,12 @@ fn withheld_credits_can_be_listed_and_released() {
     let nothing = run(data.path(), &["credits", "release", "--all", "--json"]);
     let unsaid = run(data.path(), &["credits", "release"]);
     let both = run(data.path(), &["credits", "release", "--all", "--key", "key_1"]);
+    let unknown = run(data.path(), &["credits", "release", "--key", "key_1"]);
 
     assert_eq!(parse_json(&empty), json!([]));
     assert_eq!(parse_json(&nothing), json!({ "released": 0 }));
     assert_eq!((unsaid.status.code(), both.status.code()), (Some(2), Some(2)));
+    assert_rejected(&unknown, 2, &["key_1", "does not exist"]);
 }
 
 #[test]

@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use foundation::clock::Timestamp;
-use foundation::error::Result;
+use foundation::error::{Error, ResourceRef, Result};
 use foundation::fault_injection::Safeguard;
 use foundation::id::{KeyId, WorkspaceId};
 use foundation::model::WithheldCredits;
@@ -150,10 +150,11 @@ pub async fn sum_withheld(context: &Context) -> Result<i64> {
 }
 
 /// Returns withheld credits to their accounts, of one key or of all, proven unspent or not. Returns the number of
-/// credits. The operator who requests it asserts that the lost leases will not reappear.
+/// credits. The operator who requests it asserts that the lost leases will not reappear. Fails if the key does not exist.
 pub async fn release_withheld(ledger: &CreditLedger, key: Option<&KeyId>) -> Result<i64> {
     let actor = Some(Actor::Command("cli"));
     if let Some(key) = key {
+        require_key(&ledger.context, key).await?;
         return return_withheld(ledger, std::iter::once(key.clone()), false, actor).await;
     }
     let mut released: i64 = 0;
@@ -166,6 +167,15 @@ pub async fn release_withheld(ledger: &CreditLedger, key: Option<&KeyId>) -> Res
         let keys = page.into_iter().map(|lease| lease.key_id);
         released = released.saturating_add(return_withheld(ledger, keys, false, actor).await?);
     }
+}
+
+/// Fails if there is no such key. A deleted key may still have withheld credits.
+async fn require_key(context: &Context, key: &KeyId) -> Result<()> {
+    let mut reader = context.store.read().await?;
+    if reader.has_key(key).await? || !reader.list_withheld(Some(key)).await?.is_empty() {
+        return Ok(());
+    }
+    Err(Error::not_found(ResourceRef::Key(key.clone())))
 }
 
 /// Returns the withheld credits of these keys, in one transaction whose number of statements does not depend on the
