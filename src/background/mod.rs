@@ -131,7 +131,7 @@ async fn replace_connections(app: &App) {
     let reconnected = async { app.context.store.store()?.reconnect().await };
     if let Err(e) = reconnected.await {
         // A database that refuses connections has closed the others as well.
-        tracing::debug!(error = %e, "failed to connect to the database: {e}");
+        tracing::warn!(error = %e, "failed to connect to the database: {e}");
         return std::future::pending().await;
     }
     app.analytics.event_store().reconnect();

@@ -240,7 +240,7 @@ fn doctor_reports_unreachable_servers() {
     let told = DoctorReport::by(&mut replica(&url, &redis_url));
 
     told.assert_problems(&["database", "redis"])
-        .assert_finding("database", "problem", &["is unreachable", "KEYWARD_DATABASE_URL"])
+        .assert_finding("database", "problem", &["refused", "KEYWARD_DATABASE_URL"])
         .assert_finding("redis", "problem", &["127.0.0.1:", "KEYWARD_REDIS_URL"]);
     assert!(!format!("{:?}", told.findings).contains("secret"), "{:?}", told.findings);
 }

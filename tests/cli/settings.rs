@@ -215,7 +215,11 @@ fn command_fails_when_database_does_not_exist() {
         .output()
         .unwrap();
 
-    assert_rejected(&output, 1, &["failed to reach the database", "KEYWARD_DATABASE_URL"]);
+    assert_rejected(
+        &output,
+        1,
+        &["failed to reach the database", "refused", "KEYWARD_DATABASE_URL"],
+    );
 }
 
 #[test]

@@ -43,7 +43,7 @@ impl Store {
         Ok(postgres::wait_until_reachable(url, within).await?)
     }
 
-    /// Connects to Postgres. Fails within three seconds if Postgres is unreachable.
+    /// Connects to Postgres. Fails within four seconds if Postgres is unreachable.
     pub async fn connect(url: &str, connections_max: u32) -> Result<Self> {
         let loss_time = LossTime::default();
         let reserved = Arc::new(postgres::reserved_pool(url, loss_time.clone())?);

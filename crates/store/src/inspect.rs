@@ -100,10 +100,10 @@ pub struct EventsState {
 const ROUND_TRIPS: usize = 5;
 
 impl Store {
-    /// Connects to Postgres read-only. Fails within three seconds if Postgres is unreachable.
+    /// Connects to Postgres read-only. Fails within four seconds if Postgres is unreachable.
     pub async fn connect_read_only(url: &str) -> Result<Self> {
         let pool = Arc::new(postgres::read_only_pool(url, 2)?);
-        pool.acquire().await?;
+        pool.open().await?;
         Ok(Self::Postgres { reserved: pool.clone(), pool })
     }
 

@@ -88,6 +88,14 @@ impl Pool {
         }
     }
 
+    /// Opens a connection unless one is open. Fails with the reason why none can be opened.
+    pub async fn open(&self) -> sqlx::Result<()> {
+        match self.acquire().await {
+            Ok(_) => Ok(()),
+            Err(e) => Err(find_connect_error(&self.get().connect_options(), e).await),
+        }
+    }
+
     /// Waits until Postgres accepts a connection. Fails if Postgres rejects it.
     pub async fn wait_until_reachable(&self) -> sqlx::Result<()> {
         connect_with_overlapping_attempts((*self.get().connect_options()).clone()).await
@@ -239,8 +247,28 @@ async fn require_primary(connection: &mut Connection) -> sqlx::Result<()> {
 
 /// Connects to Postgres. The pools of one server share `loss_time`.
 pub async fn connect(url: &str, connections_max: u32, loss_time: LossTime) -> sqlx::Result<Pool> {
-    let options = primary_pool_options(connections_max, &loss_time);
-    Ok(Pool::new(options.connect_with(connect_options(url)?).await?, loss_time))
+    let options = connect_options(url)?;
+    let pool_options = primary_pool_options(connections_max, &loss_time);
+    match pool_options.connect_with(options.clone()).await {
+        Ok(pool) => Ok(Pool::new(pool, loss_time)),
+        Err(e) => Err(find_connect_error(&options, e).await),
+    }
+}
+
+/// The time that [`find_connect_error`] may take.
+const CONNECT_ERROR_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Returns the reason why a pool could not open its first connection. A pool retries until its timeout if Postgres does
+/// not listen or has no free connection, and then reports only that it timed out.
+async fn find_connect_error(options: &PgConnectOptions, error: sqlx::Error) -> sqlx::Error {
+    if !matches!(error, sqlx::Error::PoolTimedOut) {
+        return error;
+    }
+    match timeout(CONNECT_ERROR_TIMEOUT, options.connect()).await {
+        Ok(Err(cause)) => cause,
+        // Postgres accepts connections by now, or it does not reply.
+        Ok(Ok(_)) | Err(_) => error,
+    }
 }
 
 /// The number of connections reserved for the change feed and the heartbeats of the replica, which therefore work

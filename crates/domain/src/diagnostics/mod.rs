@@ -273,7 +273,8 @@ async fn open_postgres(
         }
         Err(e) => {
             let found = format!("Postgres is unreachable: {}", e.innermost_message());
-            let todo = "check that Postgres runs, that this machine can connect to it, and KEYWARD_DATABASE_URL";
+            let todo = "check that Postgres runs and has a free connection, that this machine can connect to it, and \
+                KEYWARD_DATABASE_URL";
             findings.push(Finding::problem("database", found, todo));
             None
         }
