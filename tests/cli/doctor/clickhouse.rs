@@ -83,7 +83,7 @@ fn unreachable_clickhouse_is_reported_and_server_keeps_running() {
     told.assert_problems(&["clickhouse"]).assert_finding(
         "clickhouse",
         "problem",
-        &["cannot be reached", "no events are pending", "KEYWARD_CLICKHOUSE_URL"],
+        &["cannot be reached", "refused", "no events are pending", "KEYWARD_CLICKHOUSE_URL"],
     );
     assert!(!format!("{:?}", told.findings).contains("secret"), "{:?}", told.findings);
 }

@@ -45,10 +45,10 @@ const READ_MAX_BYTES: usize = 64 * 1024 * 1024;
 #[derive(Debug, ThisError)]
 pub enum ClickHouseError {
     /// The request has not reached ClickHouse.
-    #[error("ClickHouse cannot be reached: {0}")]
+    #[error("ClickHouse cannot be reached: {}", innermost_cause(.0))]
     Unreachable(#[source] reqwest::Error),
     /// The request may have been executed.
-    #[error("the connection to ClickHouse was lost: {0}")]
+    #[error("the connection to ClickHouse was lost: {}", innermost_cause(.0))]
     ConnectionLost(#[source] reqwest::Error),
     #[error("the reply of ClickHouse has more than {0} bytes")]
     ReplyTooLarge(usize),
@@ -57,6 +57,15 @@ pub enum ClickHouseError {
     Rejected(u32, String),
     #[error("the reply of ClickHouse is invalid: {0}")]
     InvalidReply(#[from] serde_json::Error),
+}
+
+/// Returns the innermost cause: those around it say only that a request failed.
+fn innermost_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }
 
 impl From<ClickHouseError> for Error {
