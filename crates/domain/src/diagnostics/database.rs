@@ -88,7 +88,7 @@ pub async fn check_integrity(
     })
 }
 
-/// Checks that Postgres allows as many connections as the running replicas may open.
+/// Checks that Postgres allows as many connections as the running replicas may open, and has a free one.
 pub async fn check_connections(settings: &Settings, store: &Store) -> Result<Finding> {
     let Some(server) = store.load_postgres_settings().await? else {
         return Ok(Finding::ok("connections", ""));
@@ -110,11 +110,14 @@ fn compare_connections(allowed: i64, used: i64, each: i64, replicas: i64) -> Fin
         KEYWARD_DATABASE_CONNECTIONS plus {EVENT_CONNECTIONS} for events and {RESERVED_CONNECTIONS} for the change \
         feed)"
     );
-    if needed > allowed {
-        let todo = "raise max_connections of Postgres, or lower KEYWARD_DATABASE_CONNECTIONS";
-        return Finding::warning("connections", found, todo);
-    }
-    Finding::ok("connections", found)
+    let todo = if needed > allowed {
+        "raise max_connections of Postgres, or lower KEYWARD_DATABASE_CONNECTIONS"
+    } else if used >= allowed {
+        "none is free: end other clients of Postgres, or raise its max_connections"
+    } else {
+        return Finding::ok("connections", found);
+    };
+    Finding::warning("connections", found, todo)
 }
 
 #[cfg(test)]
@@ -137,5 +140,11 @@ mod tests {
         assert_eq!(compare_connections(97, 5, 22, 4).state, Severity::Ok);
         assert_eq!(compare_connections(88, 5, 22, 4).state, Severity::Ok);
         assert_eq!(compare_connections(87, 5, 22, 4).state, Severity::Warning);
+    }
+
+    #[test]
+    fn connections_are_a_warning_when_none_is_free() {
+        assert_eq!(compare_connections(97, 96, 22, 4).state, Severity::Ok);
+        assert_eq!(compare_connections(97, 97, 22, 4).state, Severity::Warning);
     }
 }
