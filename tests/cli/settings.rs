@@ -158,6 +158,27 @@ fn database_url_without_redis_url_is_rejected() {
 }
 
 #[test]
+fn unusable_url_is_rejected_with_its_name_and_without_its_password() {
+    let postgres = "postgres://keyward:a_secret@localhost/x";
+    let redis = "redis://:a_secret@localhost";
+    for (database_url, redis_url, words) in [
+        (&*format!("{postgres}?sslmode=always"), redis, ["KEYWARD_DATABASE_URL", "always"]),
+        ("postgres://keyward:a_secret#@localhost/x", redis, ["KEYWARD_DATABASE_URL", "encode"]),
+        (postgres, "redis://:a_secret@localhost/x", ["KEYWARD_REDIS_URL", "database number"]),
+        (postgres, "redis://:a_secret#@localhost", ["KEYWARD_REDIS_URL", "encode"]),
+    ] {
+        let output = keyward_command()
+            .env("KEYWARD_DATABASE_URL", database_url)
+            .env("KEYWARD_REDIS_URL", redis_url)
+            .output()
+            .unwrap();
+
+        assert_rejected(&output, 2, &words);
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("a_secret"));
+    }
+}
+
+#[test]
 fn invalid_value_is_rejected_with_its_name_and_allowed_values() {
     let long = "x".repeat(256);
     for (name, value, words) in [

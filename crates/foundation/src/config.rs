@@ -43,7 +43,7 @@ pub use security::{OPEN_VERIFICATION, OpenVerification, Security, SecurityContac
 pub use sentinel::{Credentials, SentinelUrl};
 use server_tls::ServerTlsConfig;
 use setting::{ChoiceSetting, NumberSetting};
-use values::{load_secret, local_url, parse_log_filter, url_or_local, validate_url_scheme};
+use values::{load_secret, local_url, parse_log_filter, url_or_local, validate_postgres_url};
 
 /// The heading of the settings in the help.
 pub const HELP_HEADING: &str = "Settings";
@@ -365,11 +365,7 @@ impl Config {
                 set both for a replica, or neither for an embedded server"
                 .into()),
             (Some(database_url), Some(redis_url)) => {
-                validate_url_scheme(
-                    "KEYWARD_DATABASE_URL",
-                    &database_url,
-                    &["postgres://", "postgresql://"],
-                )?;
+                validate_postgres_url("KEYWARD_DATABASE_URL", &database_url)?;
                 Ok(Deployment::Replica { database_url, redis_url })
             }
         }

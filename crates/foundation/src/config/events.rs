@@ -6,7 +6,7 @@ use clap::Args;
 use url::Url;
 
 use super::setting::{NumberSetting, RetentionSetting};
-use super::values::{load_secret, validate_url_scheme};
+use super::values::{load_secret, validate_postgres_url, validate_url_scheme};
 use crate::model::{Retention, RetentionSettings};
 
 /// The settings as written on the command line or in the environment.
@@ -150,7 +150,7 @@ impl EventsConfig {
         let given = load_secret(ANALYTICS_URL, value.as_ref(), file.as_deref())?;
         match &given {
             Some(text) => {
-                validate_url_scheme(ANALYTICS_URL, text, &["postgres://", "postgresql://"])?;
+                validate_postgres_url(ANALYTICS_URL, text)?;
             }
             None => return Ok(None),
         }

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use url::Url;
 
-use super::values::{load_secret, validate_url_scheme};
+use super::values::{load_secret, validate_postgres_url};
 
 /// The settings as written on the command line or in the environment.
 #[derive(Args, Clone, Default)]
@@ -28,10 +27,7 @@ impl ReadReplicaConfig {
         let Some(url) = load_secret(READ_URL, self.database_read_url.as_ref(), file)? else {
             return Ok(None);
         };
-        validate_url_scheme(READ_URL, &url, &["postgres://", "postgresql://"])?;
-        if let Err(e) = Url::parse(&url) {
-            return Err(format!("{READ_URL} is not a valid URL: {e}"));
-        }
+        validate_postgres_url(READ_URL, &url)?;
         if !has_database {
             return Err(format!(
                 "{READ_URL} is set and KEYWARD_DATABASE_URL is not: a read replica is a standby of that database"

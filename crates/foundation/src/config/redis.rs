@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use redis::IntoConnectionInfo as _;
 
 use super::regions::REGIONS;
 use super::sentinel::{self, SentinelUrl};
@@ -98,6 +99,13 @@ impl RedisConfig {
         for (name, url) in urls.iter().filter(|(_, url)| SentinelUrl::is_sentinel(url)) {
             SentinelUrl::parse(url).map_err(|fault| format!("a URL in {name}: {fault}"))?;
         }
+        for (name, url) in urls.iter().filter(|(_, url)| is_single_server(url)) {
+            url.into_connection_info().map_err(|e| {
+                format!(
+                    "a URL in {name} is not valid: {e}; percent-encode special characters in it"
+                )
+            })?;
+        }
         let has_tls = urls.iter().any(|(_, url)| url.starts_with("rediss"));
         let files = [
             (AUTHORITY, &self.redis_tls_ca),
@@ -150,6 +158,11 @@ impl RedisConfig {
             without spaces and braces"
             .into())
     }
+}
+
+fn is_single_server(url: &str) -> bool {
+    let is_cluster = ["redis-cluster://", "rediss-cluster://"].iter().any(|it| url.starts_with(it));
+    !is_cluster && !SentinelUrl::is_sentinel(url)
 }
 
 fn read_file(name: &str, path: &Path) -> Result<Vec<u8>, String> {

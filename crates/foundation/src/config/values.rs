@@ -2,6 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::str::FromStr as _;
+
+use sqlx::postgres::PgConnectOptions;
 
 /// Returns the URL of a server from its own machine. The address that stands for all interfaces is not reachable, so
 /// the loopback address replaces it.
@@ -60,6 +63,17 @@ pub fn load_secret(
             }
         },
     }
+}
+
+/// Checks a URL of Postgres. The error does not contain the value, which may hold a password.
+pub fn validate_postgres_url(name: &str, value: &str) -> Result<(), String> {
+    validate_url_scheme(name, value, &["postgres://", "postgresql://"])?;
+    let Err(error) = PgConnectOptions::from_str(value) else { return Ok(()) };
+    let mut cause: &dyn std::error::Error = &error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    Err(format!("{name} is not a valid URL: {cause}; percent-encode special characters in it"))
 }
 
 /// Checks the scheme of a URL. The error does not contain the value, which may hold a password.
