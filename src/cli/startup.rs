@@ -88,7 +88,7 @@ async fn migrate_schemas(settings: &Settings, store: &Store) -> Result<(), Start
     store.migrate().await.map_err(|fault| migration_error(&fault))?;
     let events =
         analytics::create_event_store(settings).map_err(|error| open_error(settings, &error))?;
-    events.migrate().await.map_err(|fault| migration_error(&fault))?;
+    events.migrate().await.map_err(|fault| events_migration_error(&fault))?;
     events.close().await;
     Ok(())
 }
@@ -292,14 +292,21 @@ fn migration_error(fault: &SchemaError) -> StartupError {
     startup_error(fault.is_outage(), fault.to_string())
 }
 
+fn events_migration_error(fault: &SchemaError) -> StartupError {
+    let todo = "this is the schema of events: run keyward doctor";
+    startup_error(fault.is_outage(), format!("{fault}; {todo}"))
+}
+
 fn open_error(settings: &Settings, error: &Error) -> StartupError {
     let sentence = match &settings.deployment {
-        Deployment::Embedded { data_dir } => format!(
-            "failed to open the database in {}: {}; make the directory readable and writable, or set \
-            KEYWARD_DATA_DIR",
-            data_dir.display(),
-            error.innermost_message()
-        ),
+        Deployment::Embedded { data_dir } => {
+            let todo = match error.is_outage() {
+                true => "make the directory readable and writable, or set KEYWARD_DATA_DIR",
+                false => "run keyward doctor, and restore the backup if the file is damaged",
+            };
+            let (dir, cause) = (data_dir.display(), error.innermost_message());
+            format!("failed to open the database in {dir}: {cause}; {todo}")
+        }
         Deployment::Replica { .. } => format!(
             "failed to reach the database: {}; check KEYWARD_DATABASE_URL and that Postgres is running",
             error.innermost_message()

@@ -244,6 +244,20 @@ fn command_fails_when_database_does_not_exist() {
 }
 
 #[test]
+fn start_fails_with_advice_when_database_file_is_damaged() {
+    for (file, advice) in
+        [("keyward.db", "restore the backup"), ("keyward-events.db", "the schema of events")]
+    {
+        let data = tempfile::tempdir().unwrap();
+        std::fs::write(data.path().join(file), "not a database").unwrap();
+
+        let output = embedded(data.path()).output().unwrap();
+
+        assert_rejected(&output, 1, &["file is not a database", advice, "keyward doctor"]);
+    }
+}
+
+#[test]
 fn command_fails_when_schema_is_newer() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let database = runtime.block_on(async {
