@@ -80,8 +80,8 @@ pub async fn run(settings: Settings, out: CommandOutput, command: ApiCommand) ->
             operator.close().await;
         }
         ApiCommand::List { workspace } => {
-            let app = open_app(settings).await?;
-            let all = apis::list(&app.context, &WorkspaceId::from(workspace)).await?;
+            let Operator { app, caller } = Operator::open(settings, &workspace).await?;
+            let all = apis::list(&app.context, caller.workspace_id()).await?;
             let rows = all.iter().map(api_row).collect();
             let table = Table { items: "APIs", header: API_HEADER, rows };
             out.write_table(table, all.iter().map(api_json).collect());

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
-use domain::{audit, last_used, undo};
+use domain::audit::{self, AuditEvent};
+use domain::{last_used, undo};
 use foundation::config::Settings;
-use foundation::id::{AuditId, WorkspaceId};
+use foundation::id::AuditId;
 use serde_json::{Value, json};
 use store::{AuditFilter, StoredEntry};
 
-use super::commands::open_app;
 use super::operator::Operator;
 use super::output::{CommandOutput, Table, counted, format_time, or_dash, print_truncation};
 use super::{CommandError, CommandResult};
@@ -26,7 +26,7 @@ pub enum AuditCommand {
         #[arg(long, default_value = "ws_default")]
         workspace: String,
         /// Filter by event, such as key.create
-        #[arg(long)]
+        #[arg(long, value_parser = parse_event)]
         event: Option<String>,
         /// Filter by actor: the ID of a root key
         #[arg(long)]
@@ -67,6 +67,13 @@ pub enum EntryOrder {
     Oldest,
 }
 
+fn parse_event(text: &str) -> Result<String, String> {
+    match AuditEvent::parse(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("must be an event of the audit log, such as key.create".into()),
+    }
+}
+
 pub async fn run(settings: Settings, out: CommandOutput, command: AuditCommand) -> CommandResult {
     match command {
         AuditCommand::List { workspace, event, actor, about, order, before, after, limit } => {
@@ -80,7 +87,7 @@ pub async fn run(settings: Settings, out: CommandOutput, command: AuditCommand) 
                 rows_max: limit + 1,
                 ..AuditFilter::default()
             };
-            list(settings, out, &WorkspaceId::from(workspace), &filter, limit).await
+            list(settings, out, &workspace, &filter, limit).await
         }
         AuditCommand::Undo { id, workspace } => {
             let operator = Operator::open(settings, &workspace).await?;
@@ -136,12 +143,16 @@ fn find_cursor(
 async fn list(
     settings: Settings,
     out: CommandOutput,
-    workspace: &WorkspaceId,
+    workspace: &str,
     filter: &AuditFilter,
     limit: i64,
 ) -> CommandResult {
-    let app = open_app(settings).await?;
-    let mut all = audit::list(&app.context, workspace, filter).await?;
+    let Operator { app, caller } = Operator::open(settings, workspace).await?;
+    if let Some(cursor) = &filter.cursor_id {
+        // The entry must exist: otherwise the list would be empty, as if there were no others.
+        audit::get_with_group(&app.context, &caller, &AuditId::from(cursor.as_str())).await?;
+    }
+    let mut all = audit::list(&app.context, caller.workspace_id(), filter).await?;
     let shown_max = usize::try_from(limit).unwrap_or(usize::MAX);
     let has_more = all.len() > shown_max;
     all.truncate(shown_max);

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::CommandResult;
 use super::commands::open_app;
+use super::operator::require_workspace;
 use super::output::{CommandOutput, Table, format_time, or_dash};
 
 #[derive(Subcommand)]
@@ -47,7 +48,9 @@ pub async fn run(
             out.write(migration.id.as_str(), &migration_json(&migration));
         }
         MigrationCommand::List { workspace } => {
-            let all = migrations::list(&app.context, &WorkspaceId::from(workspace)).await?;
+            let workspace = WorkspaceId::from(workspace);
+            require_workspace(&app, &workspace).await?;
+            let all = migrations::list(&app.context, &workspace).await?;
             let row = |migration: &model::Migration| {
                 vec![
                     migration.id.to_string(),

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::CommandResult;
 use super::commands::open_app;
+use super::operator::require_workspace;
 use super::output::{CommandOutput, Table, format_time};
 
 #[derive(Subcommand)]
@@ -45,7 +46,9 @@ pub async fn run(
     let app = open_app(settings).await?;
     match command {
         NamespaceCommand::List { workspace } => {
-            let all = namespaces::list(&app.context, &WorkspaceId::from(workspace)).await?;
+            let workspace = WorkspaceId::from(workspace);
+            require_workspace(&app, &workspace).await?;
+            let all = namespaces::list(&app.context, &workspace).await?;
             let rows = all.iter().map(namespace_row).collect();
             let table = Table { items: "namespaces", header: NAMESPACE_HEADER, rows };
             out.write_table(table, all.iter().map(namespace_json).collect());

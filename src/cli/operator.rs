@@ -10,8 +10,8 @@ use foundation::id::WorkspaceId;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::CommandError;
 use super::commands::open_app;
+use super::{CommandError, CommandResult};
 
 /// An operator in a workspace.
 pub struct Operator {
@@ -44,6 +44,12 @@ impl Operator {
     pub async fn close(self) {
         self.app.context.close_store().await;
     }
+}
+
+/// Fails if the workspace does not exist.
+pub async fn require_workspace(app: &App, workspace: &WorkspaceId) -> CommandResult {
+    root_keys::bootstrap_workspace(&app.context).await?;
+    Ok(workspaces::authorize_operator(&app.context, workspace).await.map(drop)?)
 }
 
 /// Returns the body of a request.

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::CommandResult;
 use super::commands::open_app;
 use super::input::parse_moment;
+use super::operator::require_workspace;
 use super::output::{CommandOutput, Table, format_start, format_time, or_dash};
 
 #[derive(Subcommand)]
@@ -56,7 +57,9 @@ pub async fn run(settings: Settings, out: CommandOutput, command: RootKeyCommand
             out.write(&text, &json!({ "keyId": id, "key": key }));
         }
         RootKeyCommand::List { workspace } => {
-            let keys = root_keys::list(&app.context, &WorkspaceId::from(workspace)).await?;
+            let workspace = WorkspaceId::from(workspace);
+            require_workspace(&app, &workspace).await?;
+            let keys = root_keys::list(&app.context, &workspace).await?;
             let rows = keys.iter().map(|key| root_key_row(key, app.context.clock.now())).collect();
             let table = Table { items: "root keys", header: ROOT_KEY_HEADER, rows };
             out.write_table(table, keys.iter().map(root_key_json).collect());

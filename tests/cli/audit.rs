@@ -69,7 +69,20 @@ fn audit_log_can_be_listed_filtered_and_paged() {
     );
     assert_eq!(keys[0]["remoteAddress"], "127.0.0.1");
     assert!(keys[0]["correlationId"].as_str().unwrap().starts_with("cor_"));
-    assert!(list(&["--workspace", "ws_other"]).is_empty());
+    let other = run(data.path(), &["workspace", "create", "--name", "other", "--json"]);
+    let other = parse_json(&other);
+    assert!(list(&["--workspace", other["workspaceId"].as_str().unwrap()]).is_empty());
+}
+
+#[test]
+fn audit_list_rejects_entries_and_events_that_do_not_exist() {
+    let deployment = Deployment::embedded();
+    let list = |arguments: &[&str]| deployment.run(&[&["audit", "list"], arguments].concat());
+
+    assert_rejected(&list(&["--before", "log_none"]), 2, &["log_none", "does not exist"]);
+    let after = list(&["--order", "oldest", "--after", "log_none"]);
+    assert_rejected(&after, 2, &["log_none", "does not exist"]);
+    assert_rejected(&list(&["--event", "keys.delete"]), 2, &["keys.delete", "key.create"]);
 }
 
 #[test]

@@ -22,6 +22,15 @@ fn workspace_is_renamed_within_bounds() {
 }
 
 #[test]
+fn lists_of_a_workspace_that_does_not_exist_are_rejected() {
+    let deployment = Deployment::embedded();
+    for resource in ["api", "audit", "gateway", "key", "migration", "namespace", "root-key"] {
+        let output = deployment.run(&[resource, "list", "--workspace", "ws_none"]);
+        assert_rejected(&output, 2, &["workspace ws_none does not exist"]);
+    }
+}
+
+#[test]
 fn workspaces_are_listed_and_separate() {
     for deployment in Deployment::both() {
         let other =
