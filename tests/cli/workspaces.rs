@@ -30,6 +30,25 @@ fn lists_of_a_workspace_that_does_not_exist_are_rejected() {
     }
 }
 
+/// The trigger stands for a full disk.
+#[test]
+fn lists_are_printed_while_the_database_cannot_be_written() {
+    let data = tempfile::tempdir().unwrap();
+    let list = |resource: &str| run(data.path(), &[resource, "list", "--json"]);
+    assert_eq!(parse_json(&list("key")), json!([]));
+    let url = format!("sqlite://{}", data.path().join("keyward.db").display());
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let sql = "CREATE TRIGGER full_disk BEFORE INSERT ON workspaces
+            BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END";
+        let mut file = sqlx::SqliteConnection::connect(&url).await.unwrap();
+        sqlx::raw_sql(sql).execute(&mut file).await.unwrap();
+    });
+
+    for resource in ["api", "audit", "key", "root-key"] {
+        assert_eq!(list(resource).status.code(), Some(0), "{resource}");
+    }
+}
+
 #[test]
 fn workspaces_are_listed_and_separate() {
     for deployment in Deployment::both() {

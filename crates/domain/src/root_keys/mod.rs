@@ -245,10 +245,15 @@ pub enum BootstrapResult {
     Configured,
 }
 
-/// Creates the default workspace if it does not exist.
+/// Creates the default workspace if it does not exist. Otherwise writes nothing, so that commands that only read also
+/// work while the database cannot be written.
 pub async fn bootstrap_workspace(context: &Context) -> Result<()> {
+    let workspace = default_workspace();
+    if context.store.read().await?.find_workspace(&workspace).await?.is_some() {
+        return Ok(());
+    }
     let mut tx = context.store.begin().await?;
-    tx.insert_workspace(&default_workspace(), "default", context.clock.now()).await?;
+    tx.insert_workspace(&workspace, "default", context.clock.now()).await?;
     context.commit(tx).await
 }
 
