@@ -311,7 +311,7 @@ fn doctor_reports_too_many_connections_and_silent_replicas() {
     doctor()
         .assert_problems(&[])
         .assert_finding("connections", "warning", &["1 × 1008", "max_connections"])
-        .assert_finding("replicas", "warning", &["rep_silent 10 min ago", "1 is silent"]);
+        .assert_finding("replicas", "warning", &["1 is silent: rep_silent 10 min ago"]);
 }
 
 #[test]

@@ -27,17 +27,30 @@ pub async fn check_replicas(store: &Store) -> Result<Finding> {
     let all = store.read().await?.list_replicas(REPLICAS_MAX).await?;
     let (present, silent): (Vec<_>, Vec<_>) = all.iter().partition(|(_, ms)| *ms <= REPLICA_TTL_MS);
     let line = |(id, ms): &&(String, i64)| format!("{id} {} ago", format_age(*ms));
-    let lines: Vec<_> = present.iter().chain(&silent).take(10).map(line).collect();
-    let found =
-        format!("{} running: {}", format_count(present.len(), "is", "are"), lines.join(", "));
+    let list = |replicas: &[&(String, i64)]| list_first(10, replicas.iter().map(line));
+    let found = match present.as_slice() {
+        [] if silent.is_empty() => "no replica is registered".to_owned(),
+        [] => "none is running".to_owned(),
+        _ => format!("{} running: {}", format_count(present.len(), "is", "are"), list(&present)),
+    };
     if silent.is_empty() {
-        let found = if all.is_empty() { "no replica is registered".into() } else { found };
         return Ok(Finding::ok("replicas", found));
     }
-    let found = format!("{found}; {} silent", format_count(silent.len(), "is", "are"));
+    let silent_count = format_count(silent.len(), "is", "are");
+    let found = format!("{found}; {silent_count} silent: {}", list(&silent));
     let todo = "a replica deregisters when it stops: check whether these were killed, hang, or cannot reach Postgres; \
         a killed replica is removed after one day";
     Ok(Finding::warning("replicas", found, todo))
+}
+
+/// Returns the first entries of a list, with an ellipsis if there are more.
+fn list_first(max: usize, entries: impl ExactSizeIterator<Item = String>) -> String {
+    let has_more = entries.len() > max;
+    let mut shown: Vec<_> = entries.take(max).collect();
+    if has_more {
+        shown.push("…".to_owned());
+    }
+    shown.join(", ")
 }
 
 /// Reports the credits that are withheld after Redis data loss.
@@ -87,7 +100,7 @@ pub async fn check_root_keys(store: &Store) -> Result<Finding> {
     if unrestricted.is_empty() {
         return Ok(Finding::ok("root-keys", "no non-expiring root key has all permissions"));
     }
-    let ids: Vec<_> = unrestricted.iter().take(5).map(|key| key.id.as_str()).collect();
+    let ids = list_first(5, unrestricted.iter().map(|key| key.id.to_string()));
     let subject = format_count(
         unrestricted.len(),
         "non-expiring root key has",
@@ -95,7 +108,7 @@ pub async fn check_root_keys(store: &Store) -> Result<Finding> {
     );
     Ok(Finding::warning(
         "root-keys",
-        format!("{subject} all permissions: {}", ids.join(", ")),
+        format!("{subject} all permissions: {ids}"),
         "give each program a root key with only the permissions that it needs (keyward root-key create), then run \
         keyward root-key revoke ID",
     ))
