@@ -61,7 +61,8 @@ on_both_stacks! {
         let nested = [(&key, "/credits", "/credits"), (&key, "/enabled", ""), (&import, "/preview", ""), (&entry, "/undo", "")];
         let nested = nested.map(|(parent, tail, page)| (format!("{parent}{tail}"), format!("{parent}{page}")));
         let others = [
-            ("/keys/bulk", "/keys"), ("/keys/bulk/do", "/keys"), ("/members/invite", "/members"),
+            ("/keys/bulk", "/keys"), ("/keys/bulk/do", "/keys"), ("/keys/bulk/undo", "/keys"),
+            ("/members/invite", "/members"),
             ("/members/user_1/role", "/members"), ("/invitations/inv_1/withdraw", "/members"),
             ("/get-started/api", "/get-started"), ("/get-started/root-key", "/get-started"),
             ("/get-started/key", "/get-started"), ("/get-started/verify", "/get-started"),

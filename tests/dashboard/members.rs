@@ -18,7 +18,7 @@ use crate::support::NOON;
 type Fields = &'static [(&'static str, &'static str)];
 
 /// Each act of the workspace, as its form would send it, and which of owner, admin and viewer may do it.
-const ACTS: [(&str, Fields, [bool; 3]); 38] = [
+const ACTS: [(&str, Fields, [bool; 3]); 39] = [
     ("/members/invite", &[("role", "viewer")], [true, false, false]),
     ("/members/user_none/role", &[("role", "viewer")], [true, false, false]),
     ("/members/user_none/remove", &[], [true, false, false]),
@@ -37,6 +37,7 @@ const ACTS: [(&str, Fields, [bool; 3]); 38] = [
     ("/search/live", &[("q", "none")], [true; 3]),
     ("/keys/bulk", &[("act", "disable"), ("key", "key_none")], [true, true, false]),
     ("/keys/bulk/do", &[("act", "delete"), ("key", "key_none")], [true, true, false]),
+    ("/keys/bulk/undo", &[("entry", "log_none")], [true, true, false]),
     ("/keys/key_none/edit", &[("was", "{}")], [true, true, false]),
     ("/keys/key_none/credits", &[("operation", "set"), ("value", "1")], [true, true, false]),
     ("/keys/key_none/enabled", &[("enabled", "true")], [true, true, false]),

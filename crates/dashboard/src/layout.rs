@@ -272,6 +272,7 @@ fn notice_text(code: &str) -> Option<&'static str> {
         "gateway-updated" => "Policy updated. The change takes effect within a second.",
         "gateway-deleted" => "Policy deleted. Its gateways no longer have access.",
         "undone" => "Change undone and recorded in the audit log.",
+        "all-undone" => "Changes undone and recorded in the audit log.",
         "workspace-renamed" => "Workspace renamed.",
         "import-created" => "Import created. Now import your keys.",
         "import-repeated" => "This form was sent before. Its keys were imported then.",

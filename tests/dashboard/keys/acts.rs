@@ -136,15 +136,50 @@ on_both_stacks! {
         let run = workspace_path(&format!("/keys/bulk/do{run}"));
         let done = owner.post(&run, &disable).await.text;
         assert_eq!(done.matches(&back).count(), 2, "{done}");
-        assert!(!done.contains("in the audit log"), "{done}");
+        let history = |event: &str| format!("href=\"{}?event={event}&#38;actor=ada%40example.com\"", workspace_path("/audit"));
+        assert!(done.contains(&history("key.update")), "{done}");
         let invalid = owner.post(&workspace_path(&format!("/keys/bulk?{query}")), &[("act", "disable")]).await.text;
         assert_eq!(invalid.matches(&back).count(), 2, "{invalid}");
         assert_eq!(to(&owner.post(&run, &[("act", "disable")]).await), workspace_path(&format!("/keys?{query}")));
 
         let deleted = owner.post(&run, &[("act", "delete"), ("key", key.as_str())]).await.text;
-        let history = workspace_path("/audit?event=key.delete");
-        assert!(deleted.contains(&format!("href=\"{history}\"")), "{deleted}");
-        assert!(owner.get(&history).await.text.contains("night job"));
+        assert!(deleted.contains(&history("key.delete")), "{deleted}");
+        let entries = workspace_path("/audit?event=key.delete&actor=ada%40example.com");
+        assert!(owner.get(&entries).await.text.contains("night job"));
+    }
+
+    async fn a_bulk_action_is_undone_for_each_key_that_it_changed(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let api = kw.create_api().await;
+        let mut keys = Vec::new();
+        for name in ["one", "two"] {
+            keys.push(kw.create_key_in(&api, json!({ "name": name })).await);
+        }
+        let off = kw.create_key_in(&api, json!({ "name": "off", "enabled": false })).await;
+        let ids = keys.iter().chain([&off]).map(|key| ("key", key.id.as_str())).collect::<Vec<_>>();
+        let run = workspace_path(&format!("/keys/bulk/do?api={api}"));
+        let undo = workspace_path(&format!("/keys/bulk/undo?api={api}"));
+
+        for (act, code, changed) in [("disable", "DISABLED", 2), ("delete", "NOT_FOUND", 3)] {
+            kw.clock.advance_ms(1);
+            let chosen = ids.iter().copied().chain([("act", act)]).collect::<Vec<_>>();
+            let done = owner.post(&run, &chosen).await.text;
+            kw.verify(&keys[0].key).await.assert_code(code);
+            let entries = done.split("name=\"entry\" value=\"").skip(1);
+            let entries = entries.map(|rest| ("entry", rest.split_once('"').expect("an entry").0)).collect::<Vec<_>>();
+            assert_eq!(entries.len(), changed, "{done}");
+            kw.clock.advance_ms(1);
+            let undone = owner.post(&undo, &entries).await;
+
+            assert_eq!(to(&undone), workspace_path(&format!("/keys?api={api}&notice=all-undone")));
+            for key in &keys {
+                kw.verify(&key.key).await.assert_code("VALID");
+            }
+            kw.verify(&off.key).await.assert_code("DISABLED");
+            let again = owner.post(&undo, &entries).await.text;
+            assert!(again.contains("0 changes undone") && again.contains(&format!("{changed} failed")), "{again}");
+            assert!(again.contains("this entry has already been undone"), "{again}");
+        }
     }
 
     async fn address_of_a_bulk_action_contains_no_text_that_may_be_a_key(kw) {

@@ -1,21 +1,22 @@
 //! Bulk actions on keys: confirmed first, then applied to each key separately.
 
 use askama::Template;
+use domain::audit::AuditEvent;
 use domain::keys::{self, DecryptMode, Deletion, KeyChange, get};
 use domain::permission::Action;
 use foundation::error::Error;
-use foundation::id::KeyId;
+use foundation::id::{AuditId, KeyId};
 
 use super::super::failure::Failure;
 use super::super::format::format_quantity;
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
 use super::super::{PageResult, redirect_to, render_invalid_page, render_page};
-use super::key_title;
 use super::list::filter_query;
+use super::{bulk_undo, key_title};
 
 /// The maximum number of keys per bulk action.
-const BULK_KEYS_MAX: usize = 100;
+pub const BULK_KEYS_MAX: usize = 100;
 
 /// An action on several keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +45,14 @@ impl BulkAction {
         match self {
             Self::Enable | Self::Disable => Action::UpdateKey,
             Self::Delete => Action::DeleteKey,
+        }
+    }
+
+    /// Returns the event of the audit entries of the action.
+    fn audit_event(self) -> AuditEvent {
+        match self {
+            Self::Enable | Self::Disable => AuditEvent::KeyUpdated,
+            Self::Delete => AuditEvent::KeyDeleted,
         }
     }
 
@@ -93,18 +102,20 @@ struct BulkConfirmPage {
 
 #[derive(Template)]
 #[template(path = "keys/bulk_done.html")]
-struct BulkResultPage {
-    layout: Layout,
-    workspace: String,
-    filter: String,
-    heading: String,
-    /// The entries of deletions in the audit log, where they are undone.
-    history_path: Option<String>,
-    failed: Vec<(BulkKeyRow, String)>,
+pub struct BulkResultPage {
+    pub layout: Layout,
+    pub workspace: String,
+    pub filter: String,
+    pub heading: String,
+    /// The list of the user's entries of this kind in the audit log; `None` if there are no new ones.
+    pub history_path: Option<String>,
+    /// The audit entries that *Undo* undoes.
+    pub undoable: Vec<AuditId>,
+    pub failed: Vec<(BulkKeyRow, String)>,
 }
 
 /// A key in the list of a bulk action.
-struct BulkKeyRow {
+pub struct BulkKeyRow {
     id: KeyId,
     name: String,
     start: String,
@@ -126,7 +137,7 @@ fn selected_ids(request: &WorkspaceRequest) -> Vec<KeyId> {
 }
 
 /// Loads the name of a key. A key that does not exist is shown with its id as name.
-async fn named(request: &WorkspaceRequest, id: KeyId) -> Result<BulkKeyRow, Error> {
+pub async fn named(request: &WorkspaceRequest, id: KeyId) -> Result<BulkKeyRow, Error> {
     match get(&request.page_request.app.keys, &request.caller, &id, DecryptMode::None).await {
         Ok(found) => {
             let key = &found.stored.key;
@@ -195,24 +206,26 @@ pub async fn run(request: WorkspaceRequest) -> PageResult {
     if ids.len() > BULK_KEYS_MAX {
         return render_invalid_page(&build_confirm_page(&request, act, ids).await?);
     }
-    let (mut done, mut refused) = (0_usize, Vec::new());
+    let started_at = request.page_request.app.context.clock.now();
+    let (mut done, mut refused) = (Vec::new(), Vec::new());
     for id in ids {
         match run_one(&request, act, &id).await {
-            Ok(()) => done += 1,
+            Ok(()) => done.push(id),
             Err(error) if error.code().status() < 500 => {
                 refused.push((named(&request, id).await?, error.to_string()));
             }
             Err(error) => return Err(error.into()),
         }
     }
-    let heading = format!("{} {}", format_keys(done), act.past_participle());
+    let heading = format!("{} {}", format_keys(done.len()), act.past_participle());
+    let event = act.audit_event();
     render_page(&BulkResultPage {
         layout: Layout::for_workspace(&request, Section::Keys, "Keys").await?.about(&heading),
         workspace: request.membership.workspace_id.to_string(),
         filter,
         heading,
-        history_path: (act == BulkAction::Delete && done > 0)
-            .then(|| request.workspace_path("/audit?event=key.delete")),
+        history_path: (!done.is_empty()).then(|| bulk_undo::history_path(&request, event)),
+        undoable: bulk_undo::list_undoable(&request, event, started_at, &done).await?,
         failed: refused,
     })
 }

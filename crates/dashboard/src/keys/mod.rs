@@ -2,6 +2,7 @@
 
 mod actions;
 mod bulk;
+mod bulk_undo;
 mod commands;
 mod create;
 mod created;
@@ -43,6 +44,7 @@ pub fn routes() -> Router {
         .route("/dashboard/{workspace}/keys/why", get(explain::show))
         .route("/dashboard/{workspace}/keys/bulk", form_page(1, "").post(bulk::confirm))
         .route("/dashboard/{workspace}/keys/bulk/do", form_page(2, "").post(bulk::run))
+        .route("/dashboard/{workspace}/keys/bulk/undo", form_page(2, "").post(bulk_undo::undo))
         .route(&of_key(""), get(show::show))
         .route(&of_key("/secret/{form}"), get(created::show))
         .route(&of_key("/reveal"), form_page(1, "").post(reveal::show))
