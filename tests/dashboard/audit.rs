@@ -48,6 +48,11 @@ on_both_stacks! {
         assert!(!page.contains(HOSTILE_NAME) && !page.contains("<code>meta</code>"));
         assert!(page.contains(&format!("/dashboard/ws_default/keys/{}", key.id)));
         assert!(!page.contains(&key.key));
+        let actor = "Root key &#34;KEYWARD_ROOT_KEY&#34;";
+        let page_of_key = owner.get(&workspace_path(&format!("/keys/{}", key.id))).await.text;
+        for page in [&page, &page_of_key, &owner.get(&workspace_path("/audit")).await.text] {
+            assert!(page.contains(actor), "{page}");
+        }
     }
 
     async fn entries_are_found_by_what_who_about_and_when(kw) {

@@ -1,6 +1,6 @@
 //! The labels of audit events, undo actions and field values.
 
-use domain::audit::AuditEvent;
+use domain::audit::{AuditEvent, OPERATOR, StoredEntry, UNNAMED_ROOT_KEY};
 use domain::undo::UndoAction;
 use foundation::clock::Timestamp;
 use serde_json::Value;
@@ -13,6 +13,18 @@ pub fn event_label(text: &str) -> &str {
     match AuditEvent::parse(text) {
         Some(event) => event.label(),
         None => text,
+    }
+}
+
+/// Returns what pages call the actor of an entry: a user by e-mail, anything else by its kind and name.
+pub fn actor_label(entry: &StoredEntry) -> String {
+    let name = entry.actor_name.as_deref().unwrap_or(&entry.actor_id);
+    match (entry.actor_type.as_str(), name) {
+        ("rootkey", UNNAMED_ROOT_KEY) => "Unnamed root key".to_owned(),
+        ("rootkey", name) => format!("Root key \"{name}\""),
+        ("gatewayPolicy", id) => format!("Gateway policy {id}"),
+        ("system", OPERATOR) => "Command line".to_owned(),
+        _ => name.to_owned(),
     }
 }
 
@@ -118,6 +130,35 @@ mod tests {
         assert_eq!(shown("expires", "1773144000000"), "2026-03-10 12:00:00 UTC");
         assert_eq!(shown("meta", r#"{"n":1.50}"#), "{\n  \"n\": 1.50\n}");
         assert_eq!(format_value("meta", None), "");
+    }
+
+    #[test]
+    fn actor_label_names_kind_unless_actor_is_user() {
+        let label = |actor_type: &str, actor_name: &str| {
+            actor_label(&StoredEntry {
+                id: "log_1".into(),
+                at: Timestamp(0),
+                event: "key.create".into(),
+                actor_type: actor_type.into(),
+                actor_id: "key_1".into(),
+                actor_name: Some(actor_name.into()),
+                remote_address: None,
+                user_agent: None,
+                targets: "[]".into(),
+                correlation_id: None,
+                before: None,
+                after: None,
+                undoes: None,
+                undone_by: None,
+            })
+        };
+
+        let first = label("rootkey", "created at the first start");
+        assert_eq!(first, "Root key \"created at the first start\"");
+        assert_eq!(label("rootkey", "root key"), "Unnamed root key");
+        assert_eq!(label("user", "ada@example.com"), "ada@example.com");
+        assert_eq!(label("gatewayPolicy", "gwp_1"), "Gateway policy gwp_1");
+        assert_eq!(label("system", "cli"), "Command line");
     }
 
     #[test]

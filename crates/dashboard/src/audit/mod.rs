@@ -3,7 +3,7 @@
 mod labels;
 mod show;
 
-pub use labels::event_label;
+pub use labels::{actor_label, event_label};
 
 use askama::Template;
 use axum::Router;
@@ -211,10 +211,6 @@ fn find_undo_denial(request: &WorkspaceRequest, action: &UndoAction) -> Option<&
     }
     let is_denied = manages_members && !is_allowed(request, Action::ManageMembers);
     is_denied.then_some("Only owners can undo this.")
-}
-
-fn actor_label(entry: &StoredEntry) -> String {
-    entry.actor_name.clone().unwrap_or_else(|| entry.actor_id.clone())
 }
 
 fn parse_targets(entry: &StoredEntry) -> Vec<Value> {

@@ -157,6 +157,7 @@ async fn build_page(
         actor: match entry.actor_type.as_str() {
             "rootkey" => format!("Root key {}", entry.actor_id),
             "user" => format!("User {}", entry.actor_id),
+            "gatewayPolicy" => format!("Gateway policy {}", entry.actor_id),
             _ => "Command line or server".to_owned(),
         },
         at: TimeLabel::new(entry.at, now),

@@ -9,6 +9,7 @@ use domain::undo;
 use foundation::error::{Error, ResourceRef};
 use foundation::id::KeyId;
 
+use super::super::audit::actor_label;
 use super::super::format::{TimeLabel, format_start, format_utc};
 use super::super::layout::{Layout, Section};
 use super::super::page_request::WorkspaceRequest;
@@ -58,7 +59,7 @@ pub async fn show(request: &WorkspaceRequest, id: KeyId) -> PageResult {
         entry_path: entry
             .as_ref()
             .map(|entry| request.workspace_path(&format!("/audit/{}", entry.id))),
-        actor: entry.map(|entry| entry.actor_name.unwrap_or(entry.actor_id)),
+        actor: entry.as_ref().map(actor_label),
     })?;
     *answer.status_mut() = StatusCode::GONE;
     Ok(answer)

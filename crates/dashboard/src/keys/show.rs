@@ -121,7 +121,7 @@ pub async fn show(request: WorkspaceRequest, Path((_, id)): Path<(String, String
             .collect(),
         credits: build_credits_panel(&key_details, now),
         usage: UsageSection::load(&request, &Selection::key(&key.id, &key.api_id)).await,
-        activity: activity.iter().map(|entry: &KeyActivity| ActivityRow::new(entry, now)).collect(),
+        activity: activity.iter().map(|one: &KeyActivity| ActivityRow::new(one, now)).collect(),
         roles: key_details.roles.iter().map(Role::new).collect(),
         permissions: PermissionSource::list_for_key(&key_details),
         meta: fields::format_meta(key),

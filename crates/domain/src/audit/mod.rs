@@ -22,10 +22,10 @@ use crate::context::Context;
 use crate::permission::Action;
 
 /// The actor name of a root key without a name.
-const UNNAMED_ROOT_KEY: &str = "root key";
+pub const UNNAMED_ROOT_KEY: &str = "root key";
 
 /// The actor of an operator who calls an operation.
-const OPERATOR: &str = "cli";
+pub const OPERATOR: &str = "cli";
 
 /// The actor of an audit entry.
 #[derive(Debug, Clone, Copy)]

@@ -168,11 +168,7 @@ async fn load_limit_usages(context: &Context, found_key: &FoundKey) -> Result<Ve
 /// An operation on a key.
 #[derive(Debug)]
 pub struct KeyActivity {
-    /// The id of its audit entry.
-    pub id: String,
-    pub at: Timestamp,
-    pub event: String,
-    pub actor: String,
+    pub entry: StoredEntry,
     /// The change of its credits, if the entry records it.
     pub credits: Option<Value>,
 }
@@ -189,13 +185,8 @@ pub async fn list_activity(
     let since = key.created_at;
     let entries =
         reader.list_key_audit_entries(caller.workspace_id(), &key.id, since, ENTRIES_MAX).await?;
-    let activity = |entry: StoredEntry| KeyActivity {
-        id: entry.id,
-        at: entry.at,
-        actor: entry.actor_name.unwrap_or(entry.actor_id),
-        event: entry.event,
-        credits: credits_meta(&entry.targets, &key.id),
-    };
+    let activity =
+        |entry: StoredEntry| KeyActivity { credits: credits_meta(&entry.targets, &key.id), entry };
     Ok(entries.into_iter().map(activity).collect())
 }
 

@@ -8,7 +8,7 @@ use foundation::id::RoleId;
 use foundation::model;
 use serde_json::Value;
 
-use super::super::super::audit::event_label;
+use super::super::super::audit::{actor_label, event_label};
 use super::super::super::format::{
     TimeLabel, format_count, format_duration, format_latency, format_quantity, outcome_label,
 };
@@ -70,9 +70,10 @@ pub struct ActivityRow {
 }
 
 impl ActivityRow {
-    pub fn new(entry: &KeyActivity, now: Timestamp) -> Self {
+    pub fn new(activity: &KeyActivity, now: Timestamp) -> Self {
+        let entry = &activity.entry;
         let what = event_label(&entry.event);
-        let credits = entry.credits.as_ref().map(format_credits_change);
+        let credits = activity.credits.as_ref().map(format_credits_change);
         let what = match credits {
             Some(credits) => format!("{what}: {credits}"),
             None => what.to_owned(),
@@ -81,7 +82,7 @@ impl ActivityRow {
             id: entry.id.clone(),
             at: TimeLabel::new(entry.at, now),
             description: what,
-            actor: entry.actor.clone(),
+            actor: actor_label(entry),
         }
     }
 }
