@@ -152,7 +152,7 @@ on_both_stacks! {
             ("name", &[] as Fields<'_>, "name", long.as_str(), "Name must have 1 to 128"),
             ("name", &[], "name", "a b", "Name must have 1 to 128"),
             ("keyFrom", &[], "keyFrom", "body:key", "Key locations, entry 1 must be authorization:bearer"),
-            ("keyFrom", &[], "keyFrom", " ", "Key locations must have at least 1"),
+            ("keyFrom", &[], "keyFrom", " ", "Enter at least one key location."),
             ("meta", &[], "meta", "a/b", "Metadata fields must be names"),
             ("onFailure", &[], "onFailure", "html", "Error format must be"),
             ("allowFrom", &[], "allowFrom", "10.0.0.0/8, here", "Trusted networks, entry 2"),
@@ -164,7 +164,7 @@ on_both_stacks! {
             ("rule-cost-0", rule, "rule-cost", "1000000000001", "Rule 1: cost must be a whole number from 0"),
             ("rule-cost-0", rule, "rule-cost", "-1", "Rule 1: cost must be a whole number from 0"),
             ("limit-name-0-0", limit, "limit-name", "ab", "Limit 1 of rule 1: name must have 3"),
-            ("limit-limit-0-0", limit, "limit-limit", "5", "must have both `limit` and `duration`"),
+            ("limit-limit-0-0", limit, "limit-limit", "5", "must have both \"limit\" and \"duration\""),
             ("limit-window-0-0", limit, "limit-window", "31536000", "Limit 1 of rule 1: window"),
             ("namespace-limit-0", namespace, "namespace-window", "1", "Namespace 1: default limit"),
             ("namespace-0", namespace, "namespace", " ", "Namespace 1: name must have 1"),
@@ -182,13 +182,13 @@ on_both_stacks! {
             let page = submit(&mut owner, &fields).await;
 
             assert_eq!(page.status, 422, "{field} {value}: {}", page.text);
-            let shown = page.text.replace("&#96;", "`");
+            let shown = page.text.replace("&#34;", "\"");
             assert!(shown.contains(words), "{field} {value}: {shown}");
             let tag = between(&page.text, &format!("id=\"{id}\""), ">");
             assert!(tag.contains(&format!("{id}-error")) && tag.contains("aria-invalid=\"true\""), "{field} {value}: {tag}");
         }
         let none = submit(&mut owner, &[("name", "edge")]).await;
-        assert!(none.text.contains("APIs must have at least 1 item"));
+        assert!(none.text.contains("Select at least one API."));
         let unknown = submit(&mut owner, &[("name", "edge"), ("more-apis", "api_none")]).await;
         assert_eq!(unknown.status, 422);
         assert!(unknown.text.contains("api_none") && unknown.text.contains("does not exist"));

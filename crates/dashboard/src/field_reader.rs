@@ -53,7 +53,7 @@ impl FieldReader {
         let Err(Error::Invalid(errors)) = checked else { return };
         for error in errors {
             let path = error.message.split(' ').next().unwrap_or_default().to_owned();
-            if !self.0.iter().any(|known| known.message.starts_with(&path)) {
+            if !self.0.iter().any(|e| e.location == path || e.message.starts_with(&path)) {
                 self.add_error(&path, error.message);
             }
         }

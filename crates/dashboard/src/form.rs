@@ -52,13 +52,12 @@ impl Form {
 pub struct FormErrors(Vec<(String, String)>);
 
 impl FormErrors {
+    /// Creates the errors of fields. Messages of the API are Markdown: what stands in backticks is quoted.
     pub fn new(errors: Vec<FieldError>) -> Self {
-        Self(
-            errors
-                .into_iter()
-                .map(|fault| (field_from_location(&fault.location), fault.message))
-                .collect(),
-        )
+        let quoted = |fault: FieldError| {
+            (field_from_location(&fault.location), fault.message.replace('`', "\""))
+        };
+        Self(errors.into_iter().map(quoted).collect())
     }
 
     /// Creates a single error. An empty field name means the whole form.
@@ -134,6 +133,15 @@ mod tests {
                 && errors.has_error("credits.remaining")
                 && !errors.has_error("credit")
         );
+    }
+
+    #[test]
+    fn errors_quote_what_stands_in_backticks() {
+        let invalid = Error::invalid("path", "path must not contain the segments `.` and `..`");
+        let Ok(Err(errors)) = split_form_errors::<()>(Err(invalid)) else { panic!("no errors") };
+
+        let messages: Vec<_> = errors.messages().collect();
+        assert_eq!(messages, [r#"path must not contain the segments "." and "..""#]);
     }
 
     #[test]

@@ -100,7 +100,7 @@ on_both_stacks! {
             ([("name", "other"), ("api", api.as_str())], "Name is already in use"),
             ([("name", ""), ("api", api.as_str())], "Name must have 1 to 128"),
             ([("name", "gwp_x"), ("api", api.as_str())], "Name must not begin with"),
-            ([("name", "edge"), ("resource", "a")], "APIs must have at least 1 item"),
+            ([("name", "edge"), ("resource", "a")], "Select at least one API."),
         ] {
             let page = save(&mut owner, &path, &was, &fields).await;
             assert_eq!(page.status, 422, "{words}");

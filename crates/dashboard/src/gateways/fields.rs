@@ -135,6 +135,12 @@ impl PolicyForm {
     pub fn read(&self) -> Result<NewGatewayPolicy> {
         let mut fields = FieldReader::default();
         let new = self.parse(&mut fields);
+        if self.api_ids.is_empty() {
+            fields.add_error("apiIds", "Select at least one API.");
+        }
+        if split_lines(&self.key_from).is_empty() {
+            fields.add_error("keyFrom", "Enter at least one key location.");
+        }
         fields.add_domain_errors(gateways::validate(&new.name, &new.config));
         fields.finish(new)
     }
@@ -327,7 +333,7 @@ mod tests {
 
         let paths: Vec<_> =
             errors.iter().map(|e| e.message.split(' ').next().unwrap_or_default()).collect();
-        let expected = ["onFailure", "keyFrom[0]", "allowFrom[1]", "name", "apiIds", "resource"];
+        let expected = ["onFailure", "keyFrom[0]", "allowFrom[1]", "Select", "name", "resource"];
         assert_eq!(paths, expected);
     }
 
