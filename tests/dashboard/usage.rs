@@ -134,12 +134,12 @@ on_every_event_store! {
             (
                 format!("/keys/{}", key.id),
                 format!("only={api}&#38;key={}", key.id),
-                ["1", "−1 (−50.0%) from 2"], ["0.0%", "0.0% before"], ["8", "+3 (+60.0%) from 5"],
+                ["1", "−1 (−50.0%) from 2"], ["0.0%", "No change"], ["8", "+3 (+60.0%) from 5"],
             ),
             (
                 format!("/identities/{identity}"),
                 "identity=ann".to_owned(),
-                ["2", "−1 (−33.3%) from 3"], ["0.0%", "0.0% before"], ["9", "−6 (−40.0%) from 15"],
+                ["2", "−1 (−33.3%) from 3"], ["0.0%", "No change"], ["9", "−6 (−40.0%) from 15"],
             ),
             (
                 format!("/apis/{api}"),

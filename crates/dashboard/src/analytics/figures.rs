@@ -11,7 +11,7 @@ use super::traffic::PERCENTILES;
 pub struct Figure {
     pub label: &'static str,
     pub value: String,
-    /// The difference to the period before; `None` if that is not known.
+    /// The difference to the period before; `None` if that is not known or had no data.
     pub change: Option<String>,
 }
 
@@ -39,7 +39,7 @@ pub fn build_figures(kind: EventKind, now: &Traffic, before: Option<&Traffic>) -
         Figure {
             label: "Rejected",
             value: share(now),
-            change: before.map(|before| {
+            change: before.and_then(|before| {
                 let permille = |traffic| share_permille(rejected(traffic), traffic.total_count());
                 describe_share_change(permille(now), permille(before), &share(before))
             }),
@@ -54,17 +54,20 @@ pub fn build_figures(kind: EventKind, now: &Traffic, before: Option<&Traffic>) -
         Figure {
             label: percentile.label,
             value: of_now.map_or_else(|| "–".into(), format_latency),
-            change: before.map(change),
+            change: before.and_then(change),
         }
     }));
     figures
 }
 
+/// Describes numbers, shares or latencies that are equal.
+const NO_CHANGE: &str = "No change";
+
 /// Describes a difference of numbers, such as `+12 (+25.0%) from 48`.
 pub fn describe_count_change(now: i64, before: i64) -> String {
     let difference = now.saturating_sub(before);
     if difference == 0 {
-        return "No change".into();
+        return NO_CHANGE.into();
     }
     let sign = sign(difference);
     let number = format_grouped(difference.saturating_abs());
@@ -78,27 +81,32 @@ pub fn describe_count_change(now: i64, before: i64) -> String {
     }
 }
 
-/// Describes a difference of shares in percentage points.
-fn describe_share_change(now: Option<i64>, before: Option<i64>, before_text: &str) -> String {
-    match (now, before) {
-        (Some(now), Some(before)) if now != before => {
-            let (sign, permille) = (sign(now - before), (now - before).abs());
-            format!("{sign}{}.{} points from {before_text}", permille / 10, permille % 10)
-        }
-        _ => format!("{before_text} before"),
+/// Describes a difference of shares in percentage points. Returns `None` if there was no share before.
+fn describe_share_change(
+    now: Option<i64>,
+    before: Option<i64>,
+    before_text: &str,
+) -> Option<String> {
+    let before = before?;
+    let Some(now) = now else { return Some(format!("{before_text} before")) };
+    if now == before {
+        return Some(NO_CHANGE.to_owned());
     }
+    let (sign, permille) = (sign(now - before), (now - before).abs());
+    Some(format!("{sign}{}.{} points from {before_text}", permille / 10, permille % 10))
 }
 
-fn describe_latency_change(now: Option<i64>, before: Option<i64>) -> String {
-    let before_text = before.map_or_else(|| "–".into(), format_latency);
-    match (now, before) {
-        (Some(now), Some(before)) if now != before => {
-            let difference = now.saturating_sub(before);
-            let latency = format_latency(difference.saturating_abs());
-            format!("{}{latency} from {before_text}", sign(difference))
-        }
-        _ => format!("{before_text} before"),
+/// Describes a difference of latencies. Returns `None` if there was none before.
+fn describe_latency_change(now: Option<i64>, before: Option<i64>) -> Option<String> {
+    let before = before?;
+    let before_text = format_latency(before);
+    let Some(now) = now else { return Some(format!("{before_text} before")) };
+    if now == before {
+        return Some(NO_CHANGE.to_owned());
     }
+    let difference = now.saturating_sub(before);
+    let latency = format_latency(difference.saturating_abs());
+    Some(format!("{}{latency} from {before_text}", sign(difference)))
 }
 
 fn sign(difference: i64) -> char {
@@ -161,16 +169,20 @@ mod tests {
     fn share_change_is_in_points_if_both_shares_are_known() {
         let change = |now, before| describe_share_change(now, before, "5.0%");
 
-        assert_eq!(change(Some(62), Some(50)), "+1.2 points from 5.0%");
-        assert_eq!(change(Some(0), Some(50)), "−5.0 points from 5.0%");
-        assert_eq!(change(Some(50), Some(50)), "5.0% before");
-        assert_eq!(change(None, Some(50)), "5.0% before");
+        assert_eq!(change(Some(62), Some(50)).as_deref(), Some("+1.2 points from 5.0%"));
+        assert_eq!(change(Some(0), Some(50)).as_deref(), Some("−5.0 points from 5.0%"));
+        assert_eq!(change(Some(50), Some(50)).as_deref(), Some("No change"));
+        assert_eq!(change(None, Some(50)).as_deref(), Some("5.0% before"));
+        assert_eq!(change(Some(50), None), None);
     }
 
     #[test]
     fn latency_change_is_a_difference_if_both_are_known() {
-        assert_eq!(describe_latency_change(Some(1_500), Some(2_000)), "−500 µs from 2.00 ms");
-        assert_eq!(describe_latency_change(Some(9), Some(9)), "9 µs before");
-        assert_eq!(describe_latency_change(Some(9), None), "– before");
+        let change = describe_latency_change;
+
+        assert_eq!(change(Some(1_500), Some(2_000)).as_deref(), Some("−500 µs from 2.00 ms"));
+        assert_eq!(change(Some(9), Some(9)).as_deref(), Some("No change"));
+        assert_eq!(change(None, Some(9)).as_deref(), Some("9 µs before"));
+        assert_eq!(change(Some(9), None), None);
     }
 }
