@@ -167,7 +167,7 @@ export async function run(story) {
     const person = await begin();
     await person.click(nav(page, "Rate limits"));
     await person.click(main.getByRole("link", { name: namespace }));
-    await person.click(main.getByRole("link", { name: "Create override" }));
+    await person.click(main.getByRole("link", { name: "Create override", exact: true }));
     await person.fill(main.getByLabel("Identifier"), "big-customer");
     await person.fill(main.getByLabel("Limit"), "500");
     await person.click(main.getByRole("button", { name: "Create override" }));

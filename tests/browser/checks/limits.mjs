@@ -35,7 +35,7 @@ export async function run(story) {
 
   await check("overrides are set for an identifier and for patterns, shown as text", async () => {
     for (const [identifier, number, unit] of [["user_*", "20", "hours"], ["*", "5", "days"], [hostile, "1", "minutes"]]) {
-      await page.getByRole("link", { name: "Create override" }).click();
+      await page.getByRole("link", { name: "Create override", exact: true }).click();
       await page.getByLabel("Identifier").fill(identifier);
       await page.getByLabel("Limit").fill(number);
       await page.getByLabel("Window", { exact: true }).fill("1");
@@ -52,7 +52,7 @@ export async function run(story) {
 
   await check("what is wrong with an override is told and kept", async () => {
     page.expected = [422];
-    await page.getByRole("link", { name: "Create override" }).click();
+    await page.getByRole("link", { name: "Create override", exact: true }).click();
     await accessible(page);
     await page.getByLabel("Identifier").fill("user_9");
     await page.getByLabel("Limit").fill("many");

@@ -23,7 +23,7 @@ fn rows(page: &str, title: &str) -> Vec<String> {
 
 const TOP: &str = "Top identifiers";
 const REJECTED: &str = "Most rejected identifiers";
-const SET: &str = "Set override|for ";
+const SET: &str = "Create override|for ";
 
 /// Sends this many checks of an identifier, of which only the first is admitted.
 async fn check(kw: &Keyward, namespace: &str, identifier: &str, times: usize) {
@@ -121,7 +121,7 @@ on_both_stacks! {
         assert!(form.contains("<h1>Edit override</h1>") && form.contains("readonly") && form.contains("value=\"7\""), "{form}");
 
         let page = viewer.get(&path).await.text;
-        assert!(rows(&page, TOP).len() == 3 && !page.contains("Set override"), "{page}");
+        assert!(rows(&page, TOP).len() == 3 && !page.contains("Create override"), "{page}");
         assert_eq!(viewer.get(&link).await.status, 403);
     }
 

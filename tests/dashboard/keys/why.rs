@@ -66,8 +66,11 @@ on_every_event_store! {
         let good = explained(&mut owner, &request(&passed)).await;
         let bad = explained(&mut owner, &request(&refused)).await;
 
+        // The time is that of the logs.
+        let time = between(&good, "<br><span class=\"muted small-text\">", "</span>");
+        assert!(time.starts_with("2026-03-10 ") && time.ends_with(" UTC") && time.len() == 27, "{time}");
         assert!(good.contains(">Allowed</span>") && good.contains("user_1") && good.contains("mail"), "{good}");
-        assert!(bad.contains(">Rejected</span>") && bad.contains("set an override"), "{bad}");
+        assert!(bad.contains(">Rejected</span>") && bad.contains("create an override"), "{bad}");
     }
 
     async fn what_is_not_found_may_be_so_for_several_reasons(kw) {

@@ -9,7 +9,9 @@ use foundation::error::Error;
 use foundation::id::NamespaceId;
 use foundation::model::Key;
 
-use super::super::format::{TimeLabel, format_count, format_latency, format_start, outcome_label};
+use super::super::format::{
+    TimeLabel, format_count, format_latency, format_moment_to_ms, format_start, outcome_label,
+};
 use super::super::layout::{Layout, Section};
 use super::super::namespace_names::NamespaceNames;
 use super::super::page_request::WorkspaceRequest;
@@ -28,6 +30,8 @@ struct ExplainPage<'a> {
 /// A verification, explained.
 struct VerificationExplanation {
     at: TimeLabel,
+    /// The time to the millisecond, as in the logs.
+    exact: String,
     outcome: String,
     /// The outcome as the response has it.
     code: String,
@@ -48,6 +52,7 @@ struct VerificationExplanation {
 /// A standalone limit check, explained.
 struct LimitCheckExplanation {
     at: TimeLabel,
+    exact: String,
     namespace_id: String,
     /// The name of the namespace; its ID if it no longer exists.
     namespace: String,
@@ -64,6 +69,7 @@ impl VerificationExplanation {
         let (happened, todo) = explain_outcome(&event.outcome);
         Self {
             at: TimeLabel::new(event.occurred_at, now),
+            exact: exact_time(event.occurred_at),
             is_valid: event.outcome == VerificationCode::Valid.as_str(),
             code: event.outcome.clone(),
             outcome: outcome_label(event.outcome),
@@ -81,6 +87,10 @@ impl VerificationExplanation {
                 .map(|key| key.name.clone().unwrap_or_else(|| format_start(&key.start, &key.id))),
         }
     }
+}
+
+fn exact_time(at: Timestamp) -> String {
+    format!("{} UTC", format_moment_to_ms(at))
 }
 
 /// Returns what an outcome means and what to do about it.
@@ -132,6 +142,7 @@ impl LimitCheckExplanation {
         };
         Self {
             at: TimeLabel::new(check.occurred_at, now),
+            exact: exact_time(check.occurred_at),
             namespace_id: check.namespace_id,
             namespace,
             identifier: check.identifier,
