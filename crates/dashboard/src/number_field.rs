@@ -4,16 +4,22 @@ use std::ops::RangeInclusive;
 
 use super::format::{format_duration, format_grouped};
 
-/// Parses an integer. Commas may separate groups of three digits, as pages show them: `10,000`.
+/// What may separate groups of three digits: commas, as pages show them, and spaces, also those that do not break.
+const GROUP_SEPARATORS: [char; 4] = [',', ' ', '\u{a0}', '\u{202f}'];
+
+/// Parses an integer. One kind of separator may stand between groups of three digits: `10,000` or `10 000`.
 pub fn parse_integer(text: &str) -> Option<i128> {
     let text = text.trim();
-    let Some((first, others)) = text.split_once(',') else { return text.parse().ok() };
+    let Some(separator) = text.chars().find(|letter| GROUP_SEPARATORS.contains(letter)) else {
+        return text.parse().ok();
+    };
+    let (first, others) = text.split_once(separator)?;
     let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
     let first = first.strip_prefix(['+', '-']).unwrap_or(first);
     // `0,500` is half of one where commas separate decimals.
     let is_first = (1..=3).contains(&first.len()) && is_number(first) && !first.starts_with('0');
-    let are_groups = others.split(',').all(|group| group.len() == 3 && is_number(group));
-    if is_first && are_groups { text.replace(',', "").parse().ok() } else { None }
+    let are_groups = others.split(separator).all(|group| group.len() == 3 && is_number(group));
+    if is_first && are_groups { text.replace(separator, "").parse().ok() } else { None }
 }
 
 /// Returns the rule that an integer out of bounds violates; `None` is text or JSON that is no integer.
@@ -45,11 +51,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integer_may_have_commas_between_groups_of_three_digits() {
+    fn integer_may_have_commas_or_spaces_between_groups_of_three_digits() {
         for (text, number) in [
             (" 10 ", 10),
             ("007", 7),
             ("1,000", 1_000),
+            ("1 000", 1_000),
+            ("-1\u{a0}000\u{a0}000", -1_000_000),
+            ("1\u{202f}000", 1_000),
             ("-10,000", -10_000),
             ("+999,999,999", 999_999_999),
             ("9,223,372,036,854,775,808", 1 << 63),
@@ -69,6 +78,14 @@ mod tests {
             "1,,000",
             "0,500",
             "1, 000",
+            "1,000 000",
+            "1 000,000",
+            "1 00",
+            "1  000",
+            "1 000.5",
+            "1 5",
+            "+ 5",
+            "1,5",
             "1,-00",
             "1.000",
             "1,000.5",
