@@ -95,7 +95,7 @@ on_both_stacks! {
             for (rest, title) in [("edit", "Edit "), ("reroll", "Rotate "), ("delete", "Delete ")] {
                 let page = owner.get(&format!("{path}/{rest}")).await.text;
                 assert!(page.contains(&format!("{title}{name}")), "{page}");
-                assert!(page.contains(&format!("<p class=\"crumbs\"><a class=\"break\" href=\"{path}\">{name}</a></p>")), "{page}");
+                assert!(page.contains(&format!("<p class=\"crumbs\"><a class=\"break\" href=\"{path}\" title=\"{name}\">{name}</a></p>")), "{page}");
             }
         }
     }

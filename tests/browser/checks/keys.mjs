@@ -347,6 +347,25 @@ export async function run(story) {
     await page.getByText("API deleted.").waitFor();
   });
 
+  await check("a long name takes three lines of a heading and one of the link above it", async () => {
+    const other = await v2(story.maker, "apis.createApi", { name: "short lived" });
+    const name = "a long name ".repeat(20).trim();
+    const made = await v2(story.maker, "keys.createKey", { apiId: other.data.apiId, name });
+    const viewport = page.viewportSize();
+    await page.setViewportSize({ width: 390, height: 900 });
+    const lines = (selector) => page.locator(selector).evaluate((element) => {
+      return element.clientHeight / Number.parseFloat(getComputedStyle(element).lineHeight);
+    });
+    await go(page, at(`/keys/${made.data.keyId}`));
+    assert.equal(Math.round(await lines(".head h1")), 3);
+    await go(page, at(`/keys/${made.data.keyId}/edit`));
+    await accessible(page);
+    assert.ok((await lines(".crumbs")) < 2);
+    assert.equal(await page.locator(".crumbs a").getAttribute("title"), name);
+    await page.setViewportSize(viewport);
+    await v2(story.maker, "apis.deleteApi", { apiId: other.data.apiId });
+  });
+
   await check("without JavaScript a key with two limits is made, found, and disabled", async () => {
     const plain = await visitor({ javaScriptEnabled: false });
     await go(plain, "/dashboard/login");
