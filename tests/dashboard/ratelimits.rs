@@ -123,6 +123,22 @@ on_both_stacks! {
         }
     }
 
+    async fn spaces_around_an_identifier_are_kept_and_shown(kw) {
+        let mut owner = Browser::sign_in_owner(&kw).await;
+        let path = made(&mut owner, "mail").await;
+
+        for (identifier, class, told) in [
+            (" user_1 ", "break outer-spaces", "Its identifier begins or ends with a space, which is part of it."),
+            ("user 2", "break", "Override saved. It applies to all checks from now on."),
+        ] {
+            let fields = [("identifier", identifier), ("limit", "5"), ("duration", "1"), ("duration-unit", "min")];
+            let saved = redirect_path(&owner.post(&format!("{path}/override"), &fields).await);
+            let page = owner.get(&saved).await.text;
+            assert!(page.contains(&format!("<code class=\"{class}\">{identifier}</code>")), "{page}");
+            assert!(page.contains(told), "{page}");
+        }
+    }
+
     async fn an_override_counts_from_when_it_is_set_until_it_is_deleted(kw) {
         let mut owner = Browser::sign_in_owner(&kw).await;
         let path = made(&mut owner, "mail").await;

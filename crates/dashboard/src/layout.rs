@@ -268,6 +268,9 @@ fn notice_text(code: &str) -> Option<&'static str> {
         "namespace-updated" => "Namespace updated. The change takes effect immediately.",
         "namespace-deleted" => "Namespace deleted. Limit checks in it are rejected.",
         "override-updated" => "Override saved. It applies to all checks from now on.",
+        "override-spaces" => {
+            "Override saved. Its identifier begins or ends with a space, which is part of it."
+        }
         "override-deleted" => "Override deleted. It no longer applies to checks.",
         "gateway-updated" => "Policy updated. The change takes effect within a second.",
         "gateway-deleted" => "Policy deleted. Its gateways no longer have access.",

@@ -36,6 +36,8 @@ pub struct OverrideTableRow {
     pub identifier: String,
     pub is_pattern: bool,
     pub is_expired: bool,
+    /// Whether its identifier begins or ends with a space.
+    pub has_outer_spaces: bool,
     pub rate: String,
     pub expires: Option<TimeLabel>,
     /// The path of a simulated check of its identifier; `None` for a pattern.
@@ -54,6 +56,7 @@ impl OverrideTableRow {
         let is_pattern = known.identifier.contains('*');
         Self {
             is_pattern,
+            has_outer_spaces: has_outer_spaces(&known.identifier),
             simulator_path: (!is_pattern).then(|| format!("{path}/simulator?{query}")),
             is_expired: !known.is_active(now),
             rate: format_rate(known.limit, known.duration_ms),
@@ -63,6 +66,11 @@ impl OverrideTableRow {
             identifier: known.identifier,
         }
     }
+}
+
+/// Returns whether an identifier begins or ends with a space, which a reader does not expect.
+fn has_outer_spaces(identifier: &str) -> bool {
+    identifier.trim() != identifier
 }
 
 /// Formats a limit and its window; a limit of 0 blocks everything.
@@ -193,10 +201,11 @@ async fn save(request: WorkspaceRequest, Path((_, id)): Path<(String, String)>) 
         Err(error) => Err(error),
     };
     match split_form_errors(set)? {
-        Ok(_) => redirect_to(&format!(
-            "{}?notice=override-updated",
-            namespace_path(&request, &namespace.id)
-        )),
+        Ok(_) => {
+            let is_odd = has_outer_spaces(identifier);
+            let notice = if is_odd { "override-spaces" } else { "override-updated" };
+            redirect_to(&format!("{}?notice={notice}", namespace_path(&request, &namespace.id)))
+        }
         Err(errors) => render_invalid_page(&OverrideFormPage {
             identifier: identifier.to_owned(),
             limit: form.text("limit").to_owned(),
