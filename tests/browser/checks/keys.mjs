@@ -82,6 +82,9 @@ export async function run(story) {
     await page.getByText("1 of 3 used in a window of 1 hour").waitFor();
     await page.getByText("0 of 1 used in a window of 1 minute").waitFor();
     await page.getByText("49", { exact: true }).waitFor();
+    // Few permissions take less room than the chart beside them.
+    const heights = await page.locator(".pair:has(.rights) > section").evaluateAll((panels) => panels.map((panel) => panel.offsetHeight));
+    assert.ok(heights.length === 2 && heights[1] < heights[0], heights.join());
     assert.ok(!(await page.content()).includes("<script>alert"));
     assert.ok(!(await page.content()).includes(key));
     await accessible(page);
