@@ -17,7 +17,7 @@ use super::{CommandError, CommandResult};
 const SERVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub async fn doctor(config: &Config, out: CommandOutput) -> CommandResult {
-    let findings = collect_findings(config).await;
+    let findings = Box::pin(collect_findings(config)).await;
     let lines: Vec<_> =
         findings.iter().map(format_finding).chain([format_summary(&findings)]).collect();
     out.write(&lines.join("\n"), &json!(findings));
