@@ -369,26 +369,4 @@ pub async fn begin(pool: &SqlitePool) -> sqlx::Result<Transaction<'static, Sqlit
 }
 
 #[cfg(test)]
-mod tests {
-    use sqlx::{ConnectOptions as _, query_scalar};
-
-    use super::*;
-
-    /// The values of `PRAGMA synchronous`: NORMAL, FULL.
-    const NORMAL: i64 = 1;
-    const FULL: i64 = 2;
-
-    #[tokio::test]
-    async fn data_outlives_a_power_cut_and_events_a_crash() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("keyward.db");
-        let mut data = options(&path).connect().await.expect("the file is opened");
-        let [events, ..] = event_pools(&directory.path().join("keyward-events.db"));
-
-        let synchronous = "PRAGMA synchronous";
-        let of_data: i64 = query_scalar(synchronous).fetch_one(&mut data).await.expect("a value");
-        let of_events: i64 = query_scalar(synchronous).fetch_one(&events).await.expect("a value");
-
-        assert_eq!((of_data, of_events), (FULL, NORMAL));
-    }
-}
+mod tests;

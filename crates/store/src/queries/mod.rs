@@ -233,7 +233,7 @@ mod users;
 mod vault;
 mod withheld;
 mod workspaces;
-mod writes;
+pub mod writes;
 
 use foundation::error::{Error, Result};
 use sqlx::FromRow;

@@ -26,6 +26,17 @@ macro_rules! delete_ratelimits {
     };
 }
 
+/// Records the uses of keys that still exist, in the order of their ids.
+pub const RECORD_KEY_USES_SQL: &str = concat!(
+    "INSERT INTO key_uses (key_id, last_used_at)
+    SELECT e.id, CAST(item ->> 'at' AS BIGINT)
+    FROM ",
+    rows_of_items!("$1", "keys", "id", "e.id = item ->> 'key_id'"),
+    " WHERE TRUE ORDER BY e.id
+    ON CONFLICT (key_id) DO UPDATE SET last_used_at = excluded.last_used_at
+    WHERE excluded.last_used_at > key_uses.last_used_at"
+);
+
 macro_rules! upsert_ratelimits {
     ($owner:literal) => {
         concat!(
@@ -216,20 +227,7 @@ impl Writes for Connection {
     async fn record_key_uses(&mut self, uses: &[(KeyId, Timestamp)]) -> Result<()> {
         let row = |(key, at): &(KeyId, Timestamp)| json!({ "key_id": key, "at": at });
         let rows: Vec<_> = uses.iter().map(row).collect();
-        // Only of keys that still exist.
-        let sql = concat!(
-            "INSERT INTO key_uses (key_id, last_used_at)
-            SELECT k.id, CAST(item ->> 'at' AS BIGINT)
-            FROM ",
-            items!("$1"),
-            " JOIN keys k ON k.id = item ->> 'key_id'
-            WHERE k.id ",
-            is_in_items!("$1", "key_id"),
-            " ORDER BY k.id
-            ON CONFLICT (key_id) DO UPDATE SET last_used_at = excluded.last_used_at
-            WHERE excluded.last_used_at > key_uses.last_used_at"
-        );
-        query(sql).bind(json!(rows).to_string()).execute(self).await?;
+        query(RECORD_KEY_USES_SQL).bind(json!(rows).to_string()).execute(self).await?;
         Ok(())
     }
 
