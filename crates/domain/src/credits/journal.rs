@@ -5,8 +5,10 @@
 //! [`store`]'s journal. The cache is correct as long as no other transaction runs between two of its own.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
-use foundation::clock::Timestamp;
+use foundation::clock::{Stopwatch, Timestamp};
 use foundation::error::Result;
 use foundation::id::KeyId;
 use foundation::model::Credits;
@@ -18,35 +20,28 @@ use crate::context::Context;
 use crate::credits::CreditLedger;
 use crate::refill;
 
-/// The maximum number of journal entries, one per key of a batch, and of keys in the journal, before it is folded
-/// into the balances. They bound how long folding takes.
-const ENTRIES_MAX: usize = 10_000;
-const KEYS_MAX: usize = 1_000;
+/// The bounds of the number of journal entries, one per key of a batch, from which it is folded into the balances.
+const FOLDED_ENTRIES: RangeInclusive<usize> = 1_000..=20_000;
+/// How long the statement that folds the journal may take. The more entries it has, the fewer pages are written for
+/// each debit, and the longer other writes wait.
+const FOLD_TIME: Duration = Duration::from_millis(10);
 /// The maximum number of cached accounts.
 const ACCOUNTS_MAX: usize = 100_000;
 
 /// The balances of accounts, with all debits of the journal subtracted.
-#[derive(Default)]
 pub struct BalanceCache {
-    accounts: HashMap<KeyId, CachedBalance>,
+    accounts: HashMap<KeyId, Credits>,
     /// The number of the next transaction, if nothing else is written before it.
     next_transaction: Option<u64>,
-    /// The number of journal entries, and of keys in the journal.
+    /// The number of journal entries, and from which number on they are folded.
     entry_count: usize,
-    key_count: usize,
-    /// How often the journal was folded.
-    fold_count: u64,
+    entries_max: usize,
 }
 
-struct CachedBalance {
-    credits: Credits,
-    /// The number of the fold that includes its last debit.
-    included_in_fold: u64,
-}
-
-impl From<Credits> for CachedBalance {
-    fn from(credits: Credits) -> Self {
-        Self { credits, included_in_fold: 0 }
+impl Default for BalanceCache {
+    fn default() -> Self {
+        let entries_max = *FOLDED_ENTRIES.start();
+        Self { accounts: HashMap::new(), next_transaction: None, entry_count: 0, entries_max }
     }
 }
 
@@ -77,7 +72,7 @@ impl BalanceCache {
         if self.next_transaction != number || self.accounts.len() > ACCOUNTS_MAX {
             self.fold(&mut tx).await?;
             self.accounts.clear();
-        } else if self.entry_count >= ENTRIES_MAX || self.key_count >= KEYS_MAX {
+        } else if self.entry_count >= self.entries_max {
             self.fold(&mut tx).await?;
         }
         self.load(context, &mut tx, debits).await?;
@@ -87,13 +82,10 @@ impl BalanceCache {
             if debit.reply_sender.is_closed() {
                 return None;
             }
-            let balance = &mut account.credits.balance;
-            let before = *balance;
-            let outcome = direct_debit::decide_debit(context, debit, balance);
-            if *balance < before {
-                *spent.entry(&debit.key).or_default() += before - *balance;
-                self.key_count += usize::from(account.included_in_fold <= self.fold_count);
-                account.included_in_fold = self.fold_count + 1;
+            let before = account.balance;
+            let outcome = direct_debit::decide_debit(context, debit, &mut account.balance);
+            if account.balance < before {
+                *spent.entry(&debit.key).or_default() += before - account.balance;
             }
             Some(outcome)
         });
@@ -108,9 +100,12 @@ impl BalanceCache {
     }
 
     async fn fold(&mut self, tx: &mut Tx) -> Result<()> {
+        let began = Stopwatch::new();
         tx.fold_debits().await?;
-        (self.entry_count, self.key_count) = (0, 0);
-        self.fold_count += 1;
+        if let Some(next) = next_fold_size(self.entry_count, began.elapsed()) {
+            self.entries_max = next;
+        }
+        self.entry_count = 0;
         Ok(())
     }
 
@@ -125,12 +120,11 @@ impl BalanceCache {
         let unknown = sorted_keys(unknown.filter(|key| !self.accounts.contains_key(key)));
         if !unknown.is_empty() {
             let accounts = tx.lock_credits(&unknown).await?;
-            let accounts = accounts.into_iter().map(|(key, credits, _)| (key, credits.into()));
-            self.accounts.extend(accounts);
+            self.accounts.extend(accounts.into_iter().map(|(key, credits, _)| (key, credits)));
         }
         let now = context.clock.now();
         for DebitRequest { key, .. } in debits {
-            let Some(CachedBalance { credits, .. }) = self.accounts.get(key) else { continue };
+            let Some(credits) = self.accounts.get(key) else { continue };
             if refill::apply_refill(*credits, now) == *credits {
                 continue;
             }
@@ -138,10 +132,19 @@ impl BalanceCache {
             let Some(mut account) = tx.lock_account(key).await? else { continue };
             leases::refill_if_due(tx, key, &mut account, now).await?;
             tx.update_balance(key, &account.credits).await?;
-            self.accounts.insert(key.clone(), account.credits.into());
+            self.accounts.insert(key.clone(), account.credits);
         }
         Ok(())
     }
+}
+
+/// Returns how many entries to fold together next, after a fold of `count` entries that took this long. Returns `None`
+/// if they were too few to tell how long more of them take.
+fn next_fold_size(count: usize, took: Duration) -> Option<usize> {
+    let (min, max) = FOLDED_ENTRIES.into_inner();
+    let folded = u32::try_from(count).ok().filter(|_| count >= min)?;
+    let fitting = FOLD_TIME.as_nanos() / (took / folded).as_nanos().max(1);
+    Some(usize::try_from(fitting).unwrap_or(max).clamp(min, max))
 }
 
 /// Decides debits that spend nothing, without a write: balances can be read even if the disk is full.

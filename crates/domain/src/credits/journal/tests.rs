@@ -72,10 +72,9 @@ impl Fixture {
         self.ledger.direct_debits.balances.lock().await
     }
 
-    /// Returns the number of folds, and those of the entries and keys in the journal.
-    async fn counts(&self) -> (u64, usize, usize) {
-        let balances = self.balances().await;
-        (balances.fold_count, balances.entry_count, balances.key_count)
+    /// Returns the number of entries in the journal since it was folded.
+    async fn entry_count(&self) -> usize {
+        self.balances().await.entry_count
     }
 }
 
@@ -133,11 +132,11 @@ async fn balances_are_loaded_again_only_after_another_transaction() {
     for (cost, left) in [(3, 7), (1, 6), (0, 6), (7, 6), (1, 5)] {
         assert_eq!(fixture.debit(&key, cost).await, left);
     }
-    assert_eq!(fixture.counts().await, (1, 3, 1), "folded before the first debit");
+    assert_eq!(fixture.entry_count().await, 3);
 
     fixture.begin().await.commit().await.expect("a commit");
     assert_eq!(fixture.debit(&key, 1).await, 4);
-    assert_eq!(fixture.counts().await, (2, 1, 1));
+    assert_eq!(fixture.entry_count().await, 1, "folded after the other transaction");
 }
 
 #[tokio::test]
@@ -172,33 +171,44 @@ async fn debits_of_an_earlier_process_are_in_the_balance() {
     *fixture.balances().await = BalanceCache::default();
 
     assert_eq!(fixture.debit(&key, 0).await, 7);
-    assert_eq!(fixture.counts().await, (0, 0, 0), "a peek folds nothing");
+    assert_eq!(fixture.entry_count().await, 0, "a peek writes nothing");
     assert_eq!(fixture.debit(&key, 1).await, 6);
-    assert_eq!(fixture.counts().await, (1, 1, 1));
+    assert_eq!(fixture.entry_count().await, 1);
 }
 
 #[tokio::test]
-async fn journal_is_folded_when_it_has_too_many_entries_or_keys() {
+async fn journal_is_folded_when_it_has_too_many_entries() {
     let fixture = Fixture::start().await;
     let key = fixture.create_key(10).await;
     assert_eq!(fixture.debit(&key, 1).await, 9);
-    let cases =
-        [(ENTRIES_MAX - 1, KEYS_MAX - 1, false), (ENTRIES_MAX, 1, true), (1, KEYS_MAX, true)];
+    let (min, max) = FOLDED_ENTRIES.into_inner();
+    assert_eq!(fixture.balances().await.entries_max, min);
 
-    for ((entry_count, key_count, is_folded), left) in cases.into_iter().zip([8, 7, 6]) {
-        let mut balances = fixture.balances().await;
-        (balances.entry_count, balances.key_count) = (entry_count, key_count);
-        let folds = balances.fold_count;
-        drop(balances);
-
+    for (entry_count, expected, left) in [(min - 1, min, 8), (min, 1, 7)] {
+        fixture.balances().await.entry_count = entry_count;
         assert_eq!(fixture.debit(&key, 1).await, left);
+        assert_eq!(fixture.entry_count().await, expected);
+    }
+    // There was one entry in truth.
+    assert_eq!(fixture.balances().await.entries_max, max, "after a fast fold");
+}
 
-        let expected = match is_folded {
-            true => (folds + 1, 1, 1),
-            // The journal has the key already.
-            false => (folds, entry_count + 1, key_count),
-        };
-        assert_eq!(fixture.counts().await, expected);
+#[test]
+fn next_fold_is_as_large_as_fits_into_its_time() {
+    let ms = Duration::from_millis;
+    let (min, max) = FOLDED_ENTRIES.into_inner();
+    let cases = [
+        (min - 1, ms(1), None),
+        (min, FOLD_TIME * 2, Some(min)),
+        (min, FOLD_TIME, Some(min)),
+        (min, FOLD_TIME / 5, Some(5 * min)),
+        (5 * min, FOLD_TIME * 2, Some(5 * min / 2)),
+        (min, FOLD_TIME / 20, Some(max)),
+        (min, FOLD_TIME / 40, Some(max)),
+        (min, Duration::ZERO, Some(max)),
+    ];
+    for (count, took, expected) in cases {
+        assert_eq!(next_fold_size(count, took), expected, "{count} in {took:?}");
     }
 }
 
@@ -212,7 +222,7 @@ async fn cached_balances_are_dropped_when_there_are_too_many() {
         let mut balances = fixture.balances().await;
         for number in balances.accounts.len()..count {
             let other = KeyId::from(format!("key_{number}"));
-            balances.accounts.insert(other, credits(1).into());
+            balances.accounts.insert(other, credits(1));
         }
         drop(balances);
 
