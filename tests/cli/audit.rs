@@ -71,7 +71,8 @@ fn audit_log_can_be_listed_filtered_and_paged() {
     assert!(keys[0]["correlationId"].as_str().unwrap().starts_with("cor_"));
     let other = run(data.path(), &["workspace", "create", "--name", "other", "--json"]);
     let other = parse_json(&other);
-    assert!(list(&["--workspace", other["workspaceId"].as_str().unwrap()]).is_empty());
+    let entries = list(&["--workspace", other["workspaceId"].as_str().unwrap()]);
+    assert_eq!((entries.len(), &entries[0]["event"]), (1, &json!("workspace.create")));
 }
 
 #[test]

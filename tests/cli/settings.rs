@@ -320,16 +320,6 @@ fn command_creates_no_database_when_run_in_another_directory() {
 }
 
 #[test]
-fn start_fails_when_database_file_is_invalid() {
-    let data = tempfile::tempdir().unwrap();
-    std::fs::write(data.path().join("keyward.db"), "this is no database, ".repeat(100)).unwrap();
-
-    let output = embedded(data.path()).output().unwrap();
-
-    assert_rejected(&output, 1, &["database", "KEYWARD_DATA_DIR"]);
-}
-
-#[test]
 fn start_fails_when_another_server_uses_the_data() {
     let data = tempfile::tempdir().unwrap();
     let _first = Server::start(embedded(data.path()));

@@ -95,7 +95,7 @@ on_both_stacks! {
             (off, "The key is disabled"),
             (over, "The key expired just now"),
             (spent, "Credits exhausted. Add credits to use the key again."),
-            (waits, "The next refill is in 11 hours"),
+            (waits, "The next refill is in 12 hours"),
             (gone, "The identity of this key was deleted"),
         ] {
             let page = owner.get(&workspace_path(&format!("/keys/{key}"))).await.text;
