@@ -12,6 +12,7 @@ use domain::app::App;
 use domain::caller::Caller;
 use domain::keys::VerificationCode;
 use domain::ratelimits::namespaces;
+use foundation::clock::DAY_MS;
 use foundation::config::Settings;
 use foundation::error::{Error, ResourceRef, Result};
 use foundation::model::escape_hidden;
@@ -49,13 +50,18 @@ pub struct TailOptions {
     #[arg(long, alias = "refused")]
     rejected: bool,
     /// Begin with what happened within this time, such as 10m, at most one day [default: new only]
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration_ms)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_since)]
     since: Option<i64>,
     /// Stop after this number of lines [default: run until interrupted]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     #[arg(long, default_value = "ws_default")]
     workspace: String,
+}
+
+fn parse_since(text: &str) -> std::result::Result<i64, String> {
+    let ms = parse_duration_ms(text)?;
+    if ms <= DAY_MS { Ok(ms) } else { Err("must be at most one day".into()) }
 }
 
 pub async fn run(settings: Settings, out: CommandOutput, options: TailOptions) -> CommandResult {

@@ -9,7 +9,7 @@ use super::*;
 /// Starts a tail of verifications. It begins before now, so that it does not matter when it has started.
 fn start(deployment: &Deployment, options: &[&str]) -> Child {
     let mut command = deployment.command();
-    command.args(["tail", "--since", "1h"]).args(options);
+    command.args(["tail", "--since", "1d"]).args(options);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -145,6 +145,7 @@ fn tail_fails_when_input_is_invalid_or_clickhouse_is_unreachable() {
 
     assert_rejected(&deployment.run(&["tail", "--limit", "0"]), 2, &["--limit", "1"]);
     assert_rejected(&deployment.run(&["tail", "--since", "soon"]), 2, &["--since", "90s"]);
+    assert_rejected(&deployment.run(&["tail", "--since", "86401s"]), 2, &["at most one day"]);
     let unknown = deployment.run(&["tail", "--workspace", "ws_none"]);
     assert_rejected(&unknown, 2, &["workspace ws_none does not exist"]);
     let unknown = deployment.run(&["tail", "--limits", "--namespace", "nowhere"]);
