@@ -193,6 +193,22 @@ async fn journal_is_folded_when_it_has_too_many_entries() {
     assert_eq!(fixture.balances().await.entries_max, max, "after a fast fold");
 }
 
+#[tokio::test]
+async fn fold_after_another_transaction_does_not_change_the_next_one() {
+    let fixture = Fixture::start().await;
+    let key = fixture.create_key(10).await;
+    assert_eq!(fixture.debit(&key, 1).await, 9);
+    let min = *FOLDED_ENTRIES.start();
+    fixture.balances().await.entry_count = min;
+
+    // It folds the journal itself.
+    fixture.begin().await.commit().await.expect("a commit");
+    assert_eq!(fixture.debit(&key, 1).await, 8);
+
+    assert_eq!(fixture.entry_count().await, 1);
+    assert_eq!(fixture.balances().await.entries_max, min);
+}
+
 #[test]
 fn next_fold_is_as_large_as_fits_into_its_time() {
     let ms = Duration::from_millis;
