@@ -11,7 +11,6 @@ use domain::gateways::ActivePolicy;
 use domain::keys::ResolvedKey;
 use domain::resolved_key::HeaderValues;
 use foundation::id::RequestId;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::assertion::AssertionSigner;
@@ -129,17 +128,29 @@ fn parse_meta(resolved: &ResolvedKey) -> HashMap<String, Box<RawValue>> {
     meta.and_then(|meta| serde_json::from_str(meta.as_str()).ok()).unwrap_or_default()
 }
 
-/// Returns the text of a text, and the JSON of every other value. A number is not parsed, because it may lose digits.
+/// Returns the text of a text, and the JSON of every other value. Numbers are not parsed, because they may lose digits.
 fn meta_value(value: &RawValue) -> String {
     let json = value.get();
-    if json.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
-        return json.to_owned();
+    if json.starts_with('"') {
+        let text: Option<String> = serde_json::from_str(json).ok();
+        return text.map_or_else(String::new, |text| encode(&text, ""));
     }
-    match serde_json::from_str(json) {
-        Ok(Value::Null) | Err(_) => String::new(),
-        Ok(Value::String(text)) => encode(&text, ""),
-        Ok(other) => encode(&other.to_string(), ""),
-    }
+    if json == "null" { String::new() } else { encode(&compact_json(json), "") }
+}
+
+/// Removes the whitespace between the tokens of JSON.
+fn compact_json(json: &str) -> String {
+    let (mut in_string, mut is_escaped) = (false, false);
+    let is_kept = |letter: &char| {
+        if in_string {
+            in_string = is_escaped || *letter != '"';
+            is_escaped = !is_escaped && *letter == '\\';
+            return true;
+        }
+        in_string = *letter == '"';
+        !letter.is_ascii_whitespace()
+    };
+    json.chars().filter(is_kept).collect()
 }
 
 fn encode_list(items: &[String]) -> String {
@@ -188,6 +199,8 @@ mod tests {
             ("\"a b\"", "a b"),
             ("null", ""),
             ("{ \"a\": [true] }", "{\"a\":[true]}"),
+            ("[12345678901234567890123,\n 1.50]", "[12345678901234567890123,1.50]"),
+            (r#"{ "b": "x, \" : \\", "a": 1 }"#, r#"{"b":"x, \" : \\","a":1}"#),
         ] {
             let value = RawValue::from_string(json.to_owned()).expect("a JSON value");
             assert_eq!(meta_value(&value), expected, "{json}");
