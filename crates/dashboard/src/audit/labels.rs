@@ -16,15 +16,34 @@ pub fn event_label(text: &str) -> &str {
     }
 }
 
+/// What pages call a root key without a name.
+const UNNAMED_ROOT_KEY_LABEL: &str = "Unnamed root key";
+/// What pages call an operator, and the commands that record no caller.
+const OPERATOR_LABEL: &str = "Command line";
+
 /// Returns what pages call the actor of an entry: a user by e-mail, anything else by its kind and name.
 pub fn actor_label(entry: &StoredEntry) -> String {
     let name = entry.actor_name.as_deref().unwrap_or(&entry.actor_id);
     match (entry.actor_type.as_str(), name) {
-        ("rootkey", UNNAMED_ROOT_KEY) => "Unnamed root key".to_owned(),
+        ("rootkey", UNNAMED_ROOT_KEY) => UNNAMED_ROOT_KEY_LABEL.to_owned(),
         ("rootkey", name) => format!("Root key \"{name}\""),
         ("gatewayPolicy", id) => format!("Gateway policy {id}"),
-        ("system", OPERATOR) => "Command line".to_owned(),
+        ("system", OPERATOR) => OPERATOR_LABEL.to_owned(),
         _ => name.to_owned(),
+    }
+}
+
+/// Returns the name or ID by which entries of an actor are found, from what pages call it. Any other text stays itself.
+pub fn actor_from_label(label: &str) -> &str {
+    match label {
+        UNNAMED_ROOT_KEY_LABEL => UNNAMED_ROOT_KEY,
+        OPERATOR_LABEL => OPERATOR,
+        _ => {
+            let quoted = label.strip_prefix("Root key \"");
+            let root_key = quoted.and_then(|rest| rest.strip_suffix('"'));
+            let name = root_key.or_else(|| label.strip_prefix("Gateway policy "));
+            name.filter(|name| !name.is_empty()).unwrap_or(label)
+        }
     }
 }
 
@@ -159,6 +178,21 @@ mod tests {
         assert_eq!(label("user", "ada@example.com"), "ada@example.com");
         assert_eq!(label("gatewayPolicy", "gwp_1"), "Gateway policy gwp_1");
         assert_eq!(label("system", "cli"), "Command line");
+    }
+
+    #[test]
+    fn actor_from_label_returns_what_entries_contain() {
+        for (label, name) in [
+            ("Root key \"created at the first start\"", "created at the first start"),
+            ("Unnamed root key", "root key"),
+            ("Gateway policy gwp_1", "gwp_1"),
+            ("Command line", "cli"),
+            ("ada@example.com", "ada@example.com"),
+            ("Root key \"x", "Root key \"x"),
+            ("Root key \"\"", "Root key \"\""),
+        ] {
+            assert_eq!(actor_from_label(label), name);
+        }
     }
 
     #[test]

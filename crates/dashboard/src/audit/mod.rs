@@ -108,7 +108,7 @@ impl AuditFilterForm {
             cursor_id: given(cursor),
             is_oldest_first: sort.direction == Direction::Ascending,
             event: given(&self.event),
-            actor: given(&self.actor),
+            actor: given(labels::actor_from_label(&self.actor)),
             target: given(&self.about),
             start_at,
             end_at,
