@@ -1,11 +1,11 @@
 //! Calls the server on this machine, for commands that ask how it is or what it decides.
 
-use std::error::Error;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use foundation::config::Config;
+use foundation::error::innermost_cause;
 use foundation::tls;
 use foundation::tls::server::CertificateFiles;
 use reqwest::header::CONTENT_TYPE;
@@ -142,11 +142,7 @@ async fn receive(request: RequestBuilder) -> io::Result<LocalResponse> {
 
 /// Returns the innermost cause: those around it name no more than the URL.
 fn to_io_error(error: &reqwest::Error) -> io::Error {
-    let mut cause: &dyn Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    io::Error::other(cause.to_string())
+    io::Error::other(innermost_cause(error).to_string())
 }
 
 /// The body of a successful response.

@@ -23,11 +23,9 @@ impl Operator {
     /// Opens the database. The workspace must exist.
     pub async fn open(settings: Settings, workspace: &str) -> Result<Self, CommandError> {
         let app = open_app(settings).await?;
-        root_keys::bootstrap_workspace(&app.context).await?;
+        let caller = authorize(&app, &WorkspaceId::from(workspace)).await?;
         // The key of the vault, for recoverable keys and assertions.
         app.context.reload_master_keys();
-        let workspace = WorkspaceId::from(workspace);
-        let caller = workspaces::authorize_operator(&app.context, &workspace).await?;
         Ok(Self { app, caller })
     }
 
@@ -48,8 +46,12 @@ impl Operator {
 
 /// Fails if the workspace does not exist.
 pub async fn require_workspace(app: &App, workspace: &WorkspaceId) -> CommandResult {
+    authorize(app, workspace).await.map(drop)
+}
+
+async fn authorize(app: &App, workspace: &WorkspaceId) -> Result<Caller, CommandError> {
     root_keys::bootstrap_workspace(&app.context).await?;
-    Ok(workspaces::authorize_operator(&app.context, workspace).await.map(drop)?)
+    Ok(workspaces::authorize_operator(&app.context, workspace).await?)
 }
 
 /// Returns the body of a request.

@@ -9,6 +9,7 @@ mod retry_after;
 mod subjects;
 
 use std::convert::Infallible;
+use std::error::Error as StdError;
 
 use sqlx::error::DatabaseError;
 use thiserror::Error as ThisError;
@@ -152,6 +153,11 @@ impl From<Infallible> for Error {
     fn from(never: Infallible) -> Self {
         match never {}
     }
+}
+
+/// Returns the innermost cause of an error: those around it often say only that something failed.
+pub fn innermost_cause<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
+    error.source().map_or(error, innermost_cause)
 }
 
 impl Error {

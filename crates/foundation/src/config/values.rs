@@ -6,6 +6,8 @@ use std::str::FromStr as _;
 
 use sqlx::postgres::PgConnectOptions;
 
+use crate::error::innermost_cause;
+
 /// Returns the URL of a server from its own machine. The address that stands for all interfaces is not reachable, so
 /// the loopback address replaces it.
 pub fn local_url(listen: SocketAddr, has_tls: bool) -> String {
@@ -69,10 +71,7 @@ pub fn load_secret(
 pub fn validate_postgres_url(name: &str, value: &str) -> Result<(), String> {
     validate_url_scheme(name, value, &["postgres://", "postgresql://"])?;
     let Err(error) = PgConnectOptions::from_str(value) else { return Ok(()) };
-    let mut cause: &dyn std::error::Error = &error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
+    let cause = innermost_cause(&error);
     Err(format!("{name} is not a valid URL: {cause}; percent-encode special characters in it"))
 }
 

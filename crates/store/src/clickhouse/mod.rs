@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use foundation::error::{Error, QueryErrorKind, Result};
+use foundation::error::{Error, QueryErrorKind, Result, innermost_cause};
 use foundation::model::{BoundQuery, DeliverySnapshot};
 use foundation::tls;
 use reqwest::{Client, StatusCode};
@@ -57,15 +57,6 @@ pub enum ClickHouseError {
     Rejected(u32, String),
     #[error("the reply of ClickHouse is invalid: {0}")]
     InvalidReply(#[from] serde_json::Error),
-}
-
-/// Returns the innermost cause: those around it say only that a request failed.
-fn innermost_cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }
 
 impl From<ClickHouseError> for Error {
