@@ -225,7 +225,10 @@ pub async fn run(request: WorkspaceRequest) -> PageResult {
         filter,
         heading,
         history_path: (!done.is_empty()).then(|| bulk_undo::history_path(&request, event)),
-        undoable: bulk_undo::list_undoable(&request, event, started_at, &done).await?,
+        // The keys are changed: the result is shown also if the audit log cannot be read.
+        undoable: bulk_undo::list_undoable(&request, event, started_at, &done)
+            .await
+            .unwrap_or_default(),
         failed: refused,
     })
 }
