@@ -75,8 +75,9 @@ def parse_arguments():
     parser.add_argument("--sample", type=int, help="the number of mutants; default: all")
     parser.add_argument("--seed", type=int, default=1, help="determines the sample")
     parser.add_argument("--tests", type=int, default=100, help="the number of tests that are run for a mutant at most")
-    parser.add_argument("--again", action="store_true", help="also run files that are confirmed")
-    parser.add_argument("--changed", action="store_true", help="only functions that have changed since their file was confirmed")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--again", action="store_true", help="also run files that are confirmed")
+    which.add_argument("--changed", action="store_true", help="only functions that have changed since their file was confirmed")
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file or directory whose code is mutated")
     options = parser.parse_args()
     files = [path for name in options.paths for path in list_rust_files(ROOT / name)]
