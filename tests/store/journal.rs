@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use futures_util::FutureExt as _;
+
 use super::*;
 
 /// Returns the store of a server, that of another process on the same file, and a key with ten credits.
@@ -110,4 +112,63 @@ async fn transaction_number_is_consecutive_unless_another_process_wrote() {
     let third = debit(&server, &key, 1).await;
     assert!(third > second + 1, "{third} follows {second}");
     assert_eq!(debit(&server, &key, 1).await, third + 1);
+}
+
+#[tokio::test]
+async fn row_is_appended_only_as_the_next_transaction() {
+    let (_directory, server, command, key) = stores().await;
+    let units = HashMap::from([(&key, 1)]);
+    let append = async |number| server.append_debits(number, &units).await.unwrap();
+    let first = debit(&server, &key, 1).await;
+
+    for (number, is_next) in [(first, false), (first + 2, false), (first + 1, true)] {
+        assert_eq!(append(number).await, is_next, "{number} after {first}");
+    }
+    assert!(!append(first + 1).await, "the number is taken");
+    assert_eq!(debit(&server, &key, 1).await, first + 2, "the row was a transaction");
+
+    server.begin().await.unwrap().commit().await.unwrap();
+    assert!(!append(first + 3).await, "a transaction was");
+
+    let last = debit(&server, &key, 1).await;
+    command.begin().await.unwrap().commit().await.unwrap();
+    assert!(!append(last + 1).await, "another process has folded the journal");
+    let next = debit(&server, &key, 1).await;
+    assert!(next > last + 1, "{next} follows {last}");
+    assert!(append(next + 1).await);
+
+    server.fold_debits().await.unwrap();
+    assert_eq!(balance(&server, &key).await, 10 - 4 - 2);
+}
+
+#[tokio::test]
+async fn row_is_appended_after_the_transaction_in_progress() {
+    let (_directory, server, _, key) = stores().await;
+    let first = debit(&server, &key, 1).await;
+    let units = HashMap::from([(&key, 2)]);
+    let tx = server.begin_debits().await.unwrap();
+
+    let append = async |number| server.append_debits(number, &units).await.unwrap();
+    let (is_next, is_later, ()) = tokio::join!(append(first + 1), append(first + 2), async {
+        tx.commit().await.unwrap();
+    });
+
+    assert_eq!((is_next, is_later), (false, true));
+    server.fold_debits().await.unwrap();
+    assert_eq!(balance(&server, &key).await, 7);
+}
+
+#[tokio::test]
+async fn nothing_is_appended_for_a_caller_that_has_left_the_queue() {
+    let (_directory, server, _, key) = stores().await;
+    let first = debit(&server, &key, 1).await;
+    let units = HashMap::from([(&key, 2)]);
+    let tx = server.begin_debits().await.unwrap();
+
+    assert!(server.append_debits(first + 2, &units).now_or_never().is_none(), "it waits");
+    tx.commit().await.unwrap();
+
+    assert_eq!(debit(&server, &key, 1).await, first + 2);
+    server.fold_debits().await.unwrap();
+    assert_eq!(balance(&server, &key).await, 8);
 }

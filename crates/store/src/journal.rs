@@ -78,6 +78,13 @@ impl Store {
         Ok(Tx::new(EngineTransaction::Sqlite(self.writer()?.begin().await?)))
     }
 
+    /// Adds the credits that keys have spent to the journal as the transaction `number`, and waits until they are durable.
+    /// Returns `false`, and adds nothing, if `number` is not that of the next transaction: something else was written
+    /// after the transaction before it, or may have been.
+    pub async fn append_debits(&self, number: u64, units: &HashMap<&KeyId, i64>) -> Result<bool> {
+        self.writer()?.append_to_journal(number, json!(units).to_string()).await
+    }
+
     /// Folds the journal into the balances, so that later reads see all debits so far.
     pub async fn fold_debits(&self) -> Result<()> {
         match self {

@@ -13,6 +13,8 @@
 //! Other processes, such as a command on the same machine, may also write to the file. The first transaction of a
 //! batch acquires SQLite's write lock, and waits for it up to the connection's busy timeout. Transactions are
 //! numbered; a number is skipped when another process has written.
+//!
+//! A row of the [journal](super::journal) is appended without a transaction around it: one statement instead of three.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -40,13 +42,27 @@ const BATCH_OPEN_TIME: Duration = Duration::from_millis(5);
 /// all over the file: with less, those of one import are written and read again and again.
 const PAGE_CACHE: &str = "-65536";
 
+/// A request for the connection.
+enum Request {
+    Begin(BeginRequest),
+    Append(AppendRequest),
+}
+
 /// A request for a transaction.
 type BeginRequest = oneshot::Sender<Result<WriterTransaction>>;
+
+/// A request to append a row to the journal as the transaction `number`.
+struct AppendRequest {
+    number: u64,
+    units: String,
+    /// Receives, when the row's turn has come, the receiver of the result. A caller that has left by then writes nothing.
+    begun: oneshot::Sender<oneshot::Receiver<Result<bool>>>,
+}
 
 /// Begins transactions on the write connection. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Writer {
-    requests: mpsc::Sender<BeginRequest>,
+    requests: mpsc::Sender<Request>,
     close: Arc<Notify>,
     visibility: watch::Receiver<Visibility>,
     journal: Journal,
@@ -94,13 +110,27 @@ impl Writer {
 
     /// Begins a transaction when all those requested earlier have ended. Fails at once if the queue is full.
     pub async fn begin(&self) -> Result<WriterTransaction> {
-        let (request, begun) = oneshot::channel();
-        self.requests.try_send(request).map_err(|failed| match failed {
+        self.enqueue(Request::Begin).await.unwrap_or_else(Err)
+    }
+
+    /// Appends a row to the journal of debits when all transactions requested earlier have ended, and waits until it is
+    /// durable. Returns `false`, and writes nothing, if the row would not be the transaction `number`. Fails at once if
+    /// the queue is full.
+    pub async fn append_to_journal(&self, number: u64, units: String) -> Result<bool> {
+        let append = |begun| Request::Append(AppendRequest { number, units, begun });
+        let appended = self.enqueue(append).await?;
+        appended.await.unwrap_or_else(|_| Err(closed_error()))
+    }
+
+    /// Waits until the request has its turn.
+    async fn enqueue<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Result<T> {
+        let (begin, begun) = oneshot::channel();
+        self.requests.try_send(request(begin)).map_err(|failed| match failed {
             TrySendError::Full(_) => Error::Overloaded("the database"),
             TrySendError::Closed(_) => closed_error(),
         })?;
         match tokio::time::timeout(QUEUE_TIMEOUT, begun).await {
-            Ok(begun) => begun.unwrap_or_else(|_| Err(closed_error())),
+            Ok(begun) => begun.map_err(|_| closed_error()),
             Err(_) => Err(Error::StoreTimeout(QUEUE_TIMEOUT.as_secs())),
         }
     }
@@ -218,7 +248,7 @@ impl DerefMut for WriterTransaction {
 
 /// The writer's ends of the channels and state that it shares with callers.
 struct WriterQueue {
-    requests: mpsc::Receiver<BeginRequest>,
+    requests: mpsc::Receiver<Request>,
     visibility: watch::Sender<Visibility>,
     journal: Journal,
     /// The number of the last transaction.
@@ -253,12 +283,15 @@ async fn run(options: SqliteConnectOptions, mut queue: WriterQueue, close: Arc<N
                     connection
                 }
                 Err(e) => {
-                    let _ = first.send(Err(e.into()));
+                    first.fail(e.into());
                     continue;
                 }
             },
         };
-        (idle, next) = serve(connection, first, &mut queue).await;
+        (idle, next) = match first {
+            Request::Begin(first) => serve(connection, first, &mut queue).await,
+            Request::Append(append) => (append.run(connection, &mut queue).await, None),
+        };
         queue.visibility.send_if_modified(|visibility| {
             std::mem::replace(visibility, Visibility::Complete) == Visibility::Pending
         });
@@ -268,6 +301,67 @@ async fn run(options: SqliteConnectOptions, mut queue: WriterQueue, close: Arc<N
     }
 }
 
+impl Request {
+    fn fail(self, cause: Error) {
+        match self {
+            Self::Begin(begin) => drop(begin.send(Err(cause))),
+            Self::Append(append) => {
+                if let Some(result) = append.begin() {
+                    let _ = result.send(Err(cause));
+                }
+            }
+        }
+    }
+}
+
+impl AppendRequest {
+    /// Returns the sender of the result, unless the caller no longer waits.
+    fn begin(self) -> Option<oneshot::Sender<Result<bool>>> {
+        let (result, receiver) = oneshot::channel();
+        self.begun.send(receiver).is_ok().then_some(result)
+    }
+
+    /// Appends the row if it is the transaction after the last one. Returns the connection, unless it failed.
+    async fn run(
+        mut self,
+        mut connection: SqliteConnection,
+        queue: &mut WriterQueue,
+    ) -> Option<SqliteConnection> {
+        let (number, units) = (self.number, std::mem::take(&mut self.units));
+        let Some(result) = self.begin() else { return Some(connection) };
+        let Some(version) = queue.data_version.filter(|_| number == queue.number + 1) else {
+            let _ = result.send(Ok(false));
+            return Some(connection);
+        };
+        queue.number = number;
+        queue.journal.record_append(number);
+        match append(&mut connection, &units, version).await {
+            Ok(is_appended) => {
+                let _ = result.send(Ok(is_appended));
+                Some(connection)
+            }
+            Err(cause) => {
+                let _ = result.send(Err(shared_commit_error(cause)));
+                let _ = connection.close().await;
+                None
+            }
+        }
+    }
+}
+
+/// Appends a row to the journal if SQLite's `data_version` still is this one, and returns whether it is. The statement
+/// holds the write lock before it reads the version.
+async fn append(
+    connection: &mut SqliteConnection,
+    units: &str,
+    data_version: i64,
+) -> sqlx::Result<bool> {
+    let sql = "INSERT INTO debits (units)
+        SELECT $1 WHERE (SELECT data_version FROM pragma_data_version) = $2";
+    let done = sqlx::query(sql).bind(units).bind(data_version).execute(connection).await?;
+    Ok(done.rows_affected() == 1)
+}
+
 /// Serves transactions, that of `request` first, and commits them together. Returns the connection, unless it failed:
 /// the state in which a disk error leaves a transaction depends on the error. Returns the request to serve next, if
 /// one has been received.
@@ -275,7 +369,7 @@ async fn serve(
     mut connection: SqliteConnection,
     mut request: BeginRequest,
     queue: &mut WriterQueue,
-) -> (Option<SqliteConnection>, Option<BeginRequest>) {
+) -> (Option<SqliteConnection>, Option<Request>) {
     let opened = Stopwatch::new();
     match begin(&mut connection).await {
         Ok(version) if queue.data_version.replace(version) == Some(version) => {}
@@ -303,9 +397,9 @@ async fn serve(
         let is_open =
             is_committed && turn < BATCH_TRANSACTIONS_MAX && opened.elapsed() < BATCH_OPEN_TIME;
         let next = if is_open { queue.requests.try_recv().ok() } else { None };
-        let sql = match (is_committed, next.is_some()) {
-            (true, true) => "RELEASE turn; SAVEPOINT turn",
-            (true, false) => "RELEASE turn; COMMIT",
+        let sql = match (is_committed, &next) {
+            (true, Some(Request::Begin(_))) => "RELEASE turn; SAVEPOINT turn",
+            (true, Some(Request::Append(_)) | None) => "RELEASE turn; COMMIT",
             (false, _) => "ROLLBACK TO turn; COMMIT",
         };
         if let Err(cause) = execute(&mut connection, sql).await {
@@ -317,12 +411,14 @@ async fn serve(
             return (None, next);
         }
         match next {
-            Some(next) => request = next,
-            None => break,
+            Some(Request::Begin(next)) => request = next,
+            Some(Request::Append(_)) | None => {
+                for commit in commits {
+                    let _ = commit.send(Ok(()));
+                }
+                return (Some(connection), next);
+            }
         }
-    }
-    for commit in commits {
-        let _ = commit.send(Ok(()));
     }
     (Some(connection), None)
 }

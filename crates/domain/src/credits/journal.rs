@@ -64,6 +64,9 @@ impl BalanceCache {
         context: &Context,
         debits: &mut [DebitRequest],
     ) -> Result<Vec<Option<ConsumeDecision>>> {
+        if let Some(outcomes) = self.decide_from_cache(context, debits).await? {
+            return Ok(outcomes);
+        }
         let mut tx = context.store.store()?.begin_debits().await?;
         let number = tx.transaction_number();
         if self.next_transaction != number && debits.iter().all(|debit| debit.cost == 0) {
@@ -99,6 +102,55 @@ impl BalanceCache {
         tx.commit().await?;
         self.next_transaction = number.map(|number| number + 1);
         Ok(outcomes)
+    }
+
+    /// Decides debits whose balances are all cached, with a single statement. Returns `None`, and decides nothing, if
+    /// anything else has been written since, or if the debits need a transaction: to load, refill or fold something, or
+    /// because they spend nothing, so that no row would prove that the balances are current. Windows need one, too:
+    /// a decision consumes them, so it must not be repeated.
+    async fn decide_from_cache(
+        &mut self,
+        context: &Context,
+        debits: &mut [DebitRequest],
+    ) -> Result<Option<Vec<Option<ConsumeDecision>>>> {
+        let Some(number) = self.next_transaction else { return Ok(None) };
+        let now = context.clock.now();
+        let is_cached = |debit: &DebitRequest| {
+            let is_current = |credits: &Credits| refill::apply_refill(*credits, now) == *credits;
+            debit.windows.is_empty() && self.accounts.get(&debit.key).is_some_and(is_current)
+        };
+        if self.entry_count >= self.entries_max
+            || self.accounts.len() > ACCOUNTS_MAX
+            || !debits.iter().all(is_cached)
+        {
+            return Ok(None);
+        }
+        let mut spent: HashMap<&KeyId, i64> = HashMap::new();
+        let outcomes = debits.iter_mut().map(|debit| {
+            let cached = self.accounts.get(&debit.key)?.balance;
+            if debit.reply_sender.is_closed() {
+                return None;
+            }
+            let before = cached - spent.get(&debit.key).copied().unwrap_or(0);
+            let mut balance = before;
+            let outcome = direct_debit::decide_debit(context, debit, &mut balance);
+            if balance < before {
+                *spent.entry(&debit.key).or_default() += before - balance;
+            }
+            Some(outcome)
+        });
+        let outcomes: Vec<_> = outcomes.collect();
+        if spent.is_empty() || !context.store.store()?.append_debits(number, &spent).await? {
+            return Ok(None);
+        }
+        self.next_transaction = Some(number + 1);
+        self.entry_count += spent.len();
+        for (key, units) in spent {
+            if let Some(account) = self.accounts.get_mut(key) {
+                account.balance -= units;
+            }
+        }
+        Ok(Some(outcomes))
     }
 
     async fn fold(&mut self, tx: &mut Tx) -> Result<()> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use foundation::clock::Clock;
 use foundation::id::{ApiId, WorkspaceId};
-use foundation::model::{Api, ApiSettings, Key};
+use foundation::model::{Api, ApiSettings, Key, Refill, RefillInterval};
 use store::Store;
 use tokio::sync::{MutexGuard, oneshot};
 
@@ -51,11 +51,15 @@ impl Fixture {
 
     /// Creates a key with this many credits.
     async fn create_key(&self, balance: i64) -> KeyId {
+        self.create_key_with(credits(balance)).await
+    }
+
+    async fn create_key_with(&self, credits: Credits) -> KeyId {
         let (workspace, api) = (WorkspaceId::random(), ApiId::random());
         let mut tx = self.begin().await;
         tx.insert_workspace(&workspace, "a workspace", NOW).await.expect("a workspace");
         tx.insert_api(&an_api(&workspace, &api)).await.expect("an API");
-        let key = a_key(workspace, api, balance);
+        let key = a_key(workspace, api, credits);
         tx.insert_key(&key).await.expect("a key");
         tx.commit().await.expect("a commit");
         key.id
@@ -96,7 +100,7 @@ fn an_api(workspace: &WorkspaceId, id: &ApiId) -> Api {
     }
 }
 
-fn a_key(workspace_id: WorkspaceId, api_id: ApiId, balance: i64) -> Key {
+fn a_key(workspace_id: WorkspaceId, api_id: ApiId, credits: Credits) -> Key {
     let id = KeyId::random();
     Key {
         workspace_id,
@@ -112,7 +116,7 @@ fn a_key(workspace_id: WorkspaceId, api_id: ApiId, balance: i64) -> Key {
         environment: None,
         is_enabled: true,
         expires_at: None,
-        credits: Some(credits(balance)),
+        credits: Some(credits),
         created_at: NOW,
         updated_at: None,
         id,
@@ -161,6 +165,62 @@ async fn debits_that_spend_nothing_are_not_written() {
     assert_eq!(next_number().await, before + 1);
     assert_eq!(fixture.debit(&key, 1).await, 8);
     assert_eq!(next_number().await, before + 3);
+}
+
+#[tokio::test]
+async fn debits_of_a_batch_are_decided_in_their_order() {
+    let fixture = Fixture::start().await;
+    let key = fixture.create_key(10).await;
+    let other = fixture.create_key(10).await;
+    // The first batch loads the accounts.
+    for (costs, expected) in
+        [([3, 4, 2], [7, 6, 5]), ([6, 1, 2], [5, 5, 3]), ([2, 3, 1], [1, 2, 0])]
+    {
+        let keys = [&key, &other, &key];
+        let (mut debits, _replies): (Vec<_>, Vec<_>) =
+            keys.into_iter().zip(costs).map(|(key, cost)| request(key, cost)).unzip();
+
+        let decisions = decide(&fixture.ledger, &mut debits).await.expect("decisions");
+
+        let left: Vec<_> = decisions.into_iter().map(|decision| decision?.credits).collect();
+        assert_eq!(left, expected.map(Some), "{costs:?}");
+    }
+    assert_eq!(fixture.entry_count().await, 6);
+    let mut tx = fixture.begin().await;
+    for (key, left) in [(key, 0), (other, 2)] {
+        let account = tx.lock_account(&key).await.expect("an account").expect("a metered key");
+        assert_eq!(account.credits.balance, left);
+    }
+}
+
+#[tokio::test]
+async fn write_of_another_process_is_seen_by_the_next_debit() {
+    let fixture = Fixture::start().await;
+    let key = fixture.create_key(10).await;
+    assert_eq!(fixture.debit(&key, 1).await, 9);
+    assert_eq!(fixture.debit(&key, 1).await, 8);
+    let other = fixture.open().await;
+
+    let mut tx = other.begin().await.expect("a transaction");
+    tx.update_balance(&key, &credits(50)).await.expect("an update");
+    tx.commit().await.expect("a commit");
+
+    assert_eq!(fixture.debit(&key, 1).await, 49);
+    assert_eq!(fixture.debit(&key, 1).await, 48);
+}
+
+#[tokio::test]
+async fn refill_that_is_due_is_applied_to_a_cached_balance() {
+    let fixture = Fixture::start().await;
+    let refill = Some(Refill { interval: RefillInterval::Daily, amount: 100 });
+    let due = Credits { refill, refilled_period: -1, ..credits(9) };
+    let key = fixture.create_key_with(due).await;
+    let other = fixture.create_key(10).await;
+    assert_eq!(fixture.debit(&other, 1).await, 9);
+    fixture.balances().await.accounts.insert(key.clone(), due);
+
+    assert_eq!(fixture.debit(&key, 1).await, 99);
+    assert_eq!(fixture.debit(&key, 1).await, 98);
 }
 
 #[tokio::test]
