@@ -23,8 +23,8 @@ use crate::refill;
 /// The bounds of the number of journal entries, one per key of a batch, from which it is folded into the balances.
 const FOLDED_ENTRIES: RangeInclusive<usize> = 1_000..=20_000;
 /// How long the statement that folds the journal may take. The more entries it has, the fewer pages are written for
-/// each debit, and the longer other writes wait.
-const FOLD_TIME: Duration = Duration::from_millis(10);
+/// each debit, the fewer debits wait for a fold, and the longer these do.
+const FOLD_TIME: Duration = Duration::from_millis(25);
 /// The maximum number of cached accounts.
 const ACCOUNTS_MAX: usize = 100_000;
 
