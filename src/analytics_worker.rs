@@ -1,7 +1,8 @@
 //! The thread that writes, rolls up and delivers analytics events.
 //!
 //! It is separate from the threads that handle requests: building a batch of thousands of events takes milliseconds
-//! and would delay every request on the same thread.
+//! and would delay every request on the same thread. On Linux it also has a lower priority, as have the threads of the SQLite
+//! connections that it opens: while all processors are busy, requests go first.
 
 use std::io;
 use std::sync::Arc;
@@ -26,6 +27,11 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_mins(10);
 /// The interval between checks of the size limit of raw events.
 const TRIM_INTERVAL: Duration = Duration::from_mins(1);
 
+/// The priority of the thread, as `nice` has it. It has a third of a processor even if requests would use all of it: twice what
+/// the events of one processor take.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 3;
+
 /// The maximum pause before ClickHouse is tried again.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// The maximum time of one pass. A statement on a connection that was lost silently never ends.
@@ -49,10 +55,25 @@ pub fn start(app: &Arc<App>) -> io::Result<AnalyticsWorker> {
     let (stop, stopped) = watch::channel(());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let app = app.clone();
-    let worker = move || runtime.block_on(run(&app, stopped));
+    let worker = move || {
+        lower_priority();
+        runtime.block_on(run(&app, stopped));
+    };
     let thread = std::thread::Builder::new().name("analytics".into()).spawn(worker)?;
     Ok(AnalyticsWorker { thread, stop_sender: stop })
 }
+
+/// Lowers the priority of this thread and of the threads that it will start.
+#[cfg(target_os = "linux")]
+fn lower_priority() {
+    if let Err(e) = rustix::process::setpriority_process(None, NICE) {
+        tracing::debug!(error = %e, "failed to lower the priority of the analytics worker: {e}");
+    }
+}
+
+/// Elsewhere, threads have no priority of their own.
+#[cfg(not(target_os = "linux"))]
+fn lower_priority() {}
 
 impl AnalyticsWorker {
     /// Writes the remaining events, and closes the connections to the event database.
