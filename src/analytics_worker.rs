@@ -17,7 +17,7 @@ use tokio::sync::watch::{self, Receiver, Sender};
 use tokio::time::{sleep, timeout};
 use tokio::{join, select};
 
-/// The interval between writes. A replica that is killed loses the events since the last write.
+/// The maximum interval between writes. A replica that is killed loses the events since the last write.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval between rollups. Until then, readers add the events that are not rolled up.
 const ROLL_UP_INTERVAL: Duration = Duration::from_secs(15);
@@ -105,13 +105,23 @@ async fn run(app: &App, stopped: Receiver<()>) {
     app.analytics.event_store().close().await;
 }
 
-/// Writes events until the server stops. A batch that may have been written by then is written again under the same
-/// name, and counts once.
+/// Writes events until the server stops, or, while that succeeds, earlier when the buffer is half full. A batch that may
+/// have been written by then is written again under the same name, and counts once.
 async fn write_events(app: &App, mut stopped: Receiver<()>) {
-    while timeout(WRITE_INTERVAL, stopped.changed()).await.is_err() {
-        if app.context.store.store().is_ok() {
+    let mut is_writing = false;
+    loop {
+        select! {
+            () = sleep(WRITE_INTERVAL) => {}
+            () = app.analytics.wait_until_half_full(), if is_writing => {}
+            _ = stopped.changed() => return,
+        }
+        is_writing = app.context.store.store().is_ok();
+        if is_writing {
             select! {
-                written = with_timeout(PASS_TIMEOUT, writer::write_buffered(&app.analytics)) => log_if_err("write events", written),
+                written = with_timeout(PASS_TIMEOUT, writer::write_buffered(&app.analytics)) => {
+                    is_writing = written.is_ok();
+                    log_if_err("write events", written);
+                }
                 _ = stopped.changed() => return,
             }
         }

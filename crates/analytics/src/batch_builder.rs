@@ -278,45 +278,8 @@ pub fn passed_label(event: &LimitCheckRecord) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use foundation::clock::Monotonic;
-    use foundation::id::{NamespaceId, RequestId, WorkspaceId};
-    use foundation::model::{Namespace, OutagePolicy, Overrides};
-    use store::StoredNamespace;
-    use store::cache::Cached;
-    use store::freshness::Freshness;
-
     use super::*;
-
-    fn namespace(id: &str) -> Arc<Cached<StoredNamespace>> {
-        let now = Monotonic::now();
-        let namespace = Namespace {
-            id: NamespaceId::from(id),
-            workspace_id: WorkspaceId::from("ws_1"),
-            name: id.to_owned(),
-            outage_policy: OutagePolicy::default(),
-            home: None,
-            created_at: Timestamp(0),
-            deleted_at: None,
-        };
-        let row = StoredNamespace { namespace, overrides: Overrides::default() };
-        Arc::new(Cached::new(row, Freshness::new(0, now).read_version(now), []))
-    }
-
-    fn check(namespace: &Arc<Cached<StoredNamespace>>, identifier: String) -> Event {
-        Event::Ratelimit(LimitCheckRecord {
-            request_id: RequestId::new(Timestamp(0)),
-            occurred_at: Timestamp(0),
-            namespace: namespace.clone(),
-            identifier,
-            passed: true,
-            latency_us: 1,
-            override_id: None,
-            limit: 1,
-            remaining: 0,
-            reset_at: Timestamp(0),
-            tokens: 1,
-        })
-    }
+    use crate::event::tests::{check, namespace};
 
     #[test]
     fn identifiers_are_limited_per_namespace_and_day() {

@@ -138,3 +138,46 @@ fn escaped_bytes(text: &str) -> usize {
     };
     text.bytes().map(byte_size).sum()
 }
+
+#[cfg(test)]
+pub mod tests {
+    use foundation::clock::Monotonic;
+    use foundation::id::NamespaceId;
+    use foundation::model::{Namespace, OutagePolicy, Overrides};
+    use store::freshness::Freshness;
+
+    use super::*;
+
+    /// Returns a namespace without overrides.
+    pub fn namespace(id: &str) -> Arc<Cached<StoredNamespace>> {
+        let now = Monotonic::now();
+        let namespace = Namespace {
+            id: NamespaceId::from(id),
+            workspace_id: WorkspaceId::from("ws_1"),
+            name: id.to_owned(),
+            outage_policy: OutagePolicy::default(),
+            home: None,
+            created_at: Timestamp(0),
+            deleted_at: None,
+        };
+        let row = StoredNamespace { namespace, overrides: Overrides::default() };
+        Arc::new(Cached::new(row, Freshness::new(0, now).read_version(now), []))
+    }
+
+    /// Returns an admitted check.
+    pub fn check(namespace: &Arc<Cached<StoredNamespace>>, identifier: String) -> Event {
+        Event::Ratelimit(LimitCheckRecord {
+            request_id: RequestId::new(Timestamp(0)),
+            occurred_at: Timestamp(0),
+            namespace: namespace.clone(),
+            identifier,
+            passed: true,
+            latency_us: 1,
+            override_id: None,
+            limit: 1,
+            remaining: 0,
+            reset_at: Timestamp(0),
+            tokens: 1,
+        })
+    }
+}

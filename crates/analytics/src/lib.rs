@@ -145,6 +145,11 @@ impl Analytics {
         self.event_buffer.count_queued()
     }
 
+    /// Waits until so many events wait to be written that more of them could be dropped soon.
+    pub async fn wait_until_half_full(&self) {
+        self.event_buffer.wait_until_half_full().await;
+    }
+
     /// Returns the retention of events of a kind where they are stored. In ClickHouse, minutes are computed from single
     /// events, so they are retained no longer than these.
     fn stored_retention(&self, kind: EventKind) -> Retention {
