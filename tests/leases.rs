@@ -3,6 +3,7 @@
 mod closing;
 mod exports;
 mod registration;
+mod releases;
 mod reports;
 mod top_up_batches;
 

@@ -75,6 +75,18 @@ async fn export_fails_when_redis_has_lost_a_lease() {
 }
 
 #[tokio::test]
+async fn export_leaves_out_a_lost_lease_of_which_all_is_spent() {
+    let kw = start().await;
+    let api = kw.create_api().await;
+    let key = create_spent_key(&kw, &api).await;
+    let [number] = lease_numbers(&kw, &key).await[..] else { panic!("one lease") };
+    kw.execute_sql(format!("UPDATE purses SET spent = granted WHERE key_id = '{}'", key.id)).await;
+    lose_lease(&kw, &key, number).await;
+
+    assert_eq!(export(&kw, &api).await.unwrap(), 900);
+}
+
+#[tokio::test]
 async fn export_fails_when_credits_are_withheld_until_they_are_released() {
     let kw = start().await;
     let api = kw.create_api().await;

@@ -10,19 +10,21 @@ use super::*;
 use crate::support::NOON;
 use crate::support::database::Database;
 
-struct Fixture {
-    app: App,
+pub(super) struct Fixture {
+    pub(super) app: App,
     session: PgConnection,
     _database: Database,
 }
 
 impl Fixture {
     /// Starts a registered replica, and creates an API in its database.
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let database = Database::create().await;
         let mut settings = Config::default().validate().unwrap();
         settings.deployment =
             Deployment::Replica { database_url: database.url.clone(), redis_url: redis_url() };
+        // The machine may be compiling at the same time.
+        settings.redis_timeout_ms = 5_000;
         settings.database_connections_max = 4;
         settings.cache_bytes_max = 1 << 20;
         let store = Context::open_store(&settings).await.unwrap();
@@ -40,13 +42,13 @@ impl Fixture {
         fixture
     }
 
-    async fn execute(&mut self, sql: &str) {
+    pub(super) async fn execute(&mut self, sql: &str) {
         self.session.execute(AssertSqlSafe(sql.to_owned())).await.unwrap();
     }
 
     /// Creates keys without credits, with these numbers. A lease of each holds 10 credits, and was withheld at the time
     /// of its number.
-    async fn create_withheld_leases(&mut self, first: i64, last: i64) {
+    pub(super) async fn create_withheld_leases(&mut self, first: i64, last: i64) {
         let keys = format!(
             "INSERT INTO keys (id, workspace_id, api_id, hash, start, byte_length, enabled, credits,
                 created_at)
@@ -64,13 +66,13 @@ impl Fixture {
     }
 
     /// Returns the number of rows of a table.
-    async fn count_rows(&mut self, table: &str) -> i64 {
+    pub(super) async fn count_rows(&mut self, table: &str) -> i64 {
         let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
         sqlx::query_scalar(sql).fetch_one(&mut self.session).await.unwrap()
     }
 
     /// Returns the credits of all accounts: those that were returned.
-    async fn sum_balances(&mut self) -> i64 {
+    pub(super) async fn sum_balances(&mut self) -> i64 {
         let sql = "SELECT CAST(COALESCE(SUM(credits), 0) AS BIGINT) FROM keys";
         sqlx::query_scalar(sql).fetch_one(&mut self.session).await.unwrap()
     }
