@@ -227,11 +227,25 @@ fn replicas_find_the_primary_with_tls() {
     command.env("KEYWARD_REDIS_TLS_CERT", &client.certificate);
     command.env("KEYWARD_REDIS_TLS_KEY", &client.key);
 
-    let server = Server::start(command);
-    let key = create_key(&server, &limit(2));
-    wait_until("the replica decides with Redis", || !is_degraded(&verify(&server, &key)));
-    let key = create_key(&server, &limit(2));
-    let codes = [(); 3].map(|()| code(&verify(&server, &key)).to_owned());
+    assert_decides_with_redis(&Server::start(command));
+}
+
+#[test]
+fn replicas_find_the_primary_as_users_of_sentinel_and_redis() {
+    let _turn = share_turn();
+    let (guarded, database) = (Guarded::start_with_users(), database());
+
+    let command = with_timeout(replica_command(&database.url, &guarded.url()));
+
+    assert_decides_with_redis(&Server::start(command));
+}
+
+#[track_caller]
+fn assert_decides_with_redis(server: &Server) {
+    let key = create_key(server, &limit(2));
+    wait_until("the replica decides with Redis", || !is_degraded(&verify(server, &key)));
+    let key = create_key(server, &limit(2));
+    let codes = [(); 3].map(|()| code(&verify(server, &key)).to_owned());
     assert_eq!(codes, ["VALID", "VALID", "RATE_LIMITED"]);
 }
 

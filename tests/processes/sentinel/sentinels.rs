@@ -14,12 +14,15 @@ use crate::support::process::{free_port, redis_command};
 pub const SERVICE: &str = "counters";
 pub const SENTINEL_PASSWORD: &str = "a_password_of_sentinel";
 const PASSWORD: &str = "a_password_of_redis";
+const USER: &str = "a_user_of_redis";
+const SENTINEL_USER: &str = "a_user_of_sentinel";
 
 /// Servers, and the Sentinels that watch them.
 pub struct Guarded {
     pub servers: Vec<Redis>,
     sentinels: Vec<Sentinel>,
     has_passwords: bool,
+    has_users: bool,
     has_tls: bool,
 }
 
@@ -39,7 +42,7 @@ impl Guarded {
         ];
         follow(&servers[1], servers[0].port);
         let sentinels = (0..3).map(|_| Sentinel::start(&lines)).collect();
-        let guarded = Self { servers, sentinels, has_passwords: true, has_tls: false };
+        let guarded = Self { has_passwords: true, ..Self::open(servers, sentinels) };
         guarded.await_agreement();
         guarded
     }
@@ -49,7 +52,23 @@ impl Guarded {
         let server = Redis::start();
         let monitor = format!("sentinel monitor {SERVICE} 127.0.0.1 {} 1", server.port);
         let sentinels = vec![Sentinel::start(&[monitor])];
-        Self { servers: vec![server], sentinels, has_passwords: false, has_tls: false }
+        Self::open(vec![server], sentinels)
+    }
+
+    /// Starts one server and one Sentinel, each with a user that has a password. The default users have none, which they
+    /// do not accept with one.
+    pub fn start_with_users() -> Self {
+        let server = Redis::start();
+        let mut command = redis::cmd("ACL");
+        command.arg(&["SETUSER", USER, "on", &format!(">{PASSWORD}")]);
+        let () =
+            command.arg(&["allkeys", "allchannels", "+@all"]).query(&mut server.connect()).unwrap();
+        let lines = [
+            format!("user {SENTINEL_USER} on >{SENTINEL_PASSWORD} allkeys allchannels +@all"),
+            format!("sentinel monitor {SERVICE} 127.0.0.1 {} 1", server.port),
+        ];
+        let sentinels = vec![Sentinel::start(&lines)];
+        Self { has_users: true, ..Self::open(vec![server], sentinels) }
     }
 
     /// Starts one server and one Sentinel that accept only clients with a certificate of the authority.
@@ -64,7 +83,12 @@ impl Guarded {
             format!("sentinel monitor {SERVICE} 127.0.0.1 {tls_port} 1"),
         ];
         let sentinels = vec![Sentinel::start_with_tls(&lines)];
-        Self { servers: vec![server], sentinels, has_passwords: false, has_tls: true }
+        Self { has_tls: true, ..Self::open(vec![server], sentinels) }
+    }
+
+    /// Describes servers and Sentinels that accept every client.
+    fn open(servers: Vec<Redis>, sentinels: Vec<Sentinel>) -> Self {
+        Self { servers, sentinels, has_passwords: false, has_users: false, has_tls: false }
     }
 
     /// Returns the URL of the primary, in the second database where there are passwords.
@@ -73,10 +97,14 @@ impl Guarded {
             self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
         let (addresses, scheme) =
             (addresses.join(","), if self.has_tls { "rediss-sentinel" } else { "redis-sentinel" });
-        match self.has_passwords {
-            false => format!("{scheme}://{addresses}/{SERVICE}"),
-            true => format!(
+        match (self.has_passwords, self.has_users) {
+            (false, false) => format!("{scheme}://{addresses}/{SERVICE}"),
+            (true, _) => format!(
                 "{scheme}://:{PASSWORD}@{addresses}/{SERVICE}/1?sentinel-password={SENTINEL_PASSWORD}"
+            ),
+            (false, true) => format!(
+                "{scheme}://{USER}:{PASSWORD}@{addresses}/{SERVICE}\
+                ?sentinel-user={SENTINEL_USER}&sentinel-password={SENTINEL_PASSWORD}"
             ),
         }
     }
