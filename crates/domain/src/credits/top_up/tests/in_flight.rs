@@ -74,3 +74,39 @@ fn top_up_does_not_wait_when_nothing_in_flight_is_known_or_needed() {
     assert_eq!((top_up.top_up, top_up.granted_before, top_up.account_balance), (0, 500, 0));
     assert_eq!(after.leases[0].topped_up_at, DATABASE_TIME);
 }
+
+#[test]
+fn credits_in_flight_do_not_count_when_the_balance_is_just_enough_without_them() {
+    let observed = LeaseObservation { spent: 250, ..observation(1, 0, LeaseProblem::Insufficient) };
+
+    let (result, _) = top_up_with_half_in_flight((250, 250), observed);
+
+    let TopUpResult::TopUpsInFlight(1, top_up) = result else { panic!("{result:?}") };
+    assert_eq!((top_up.top_up, top_up.granted_before, top_up.account_balance), (0, 500, 250));
+}
+
+#[test]
+fn top_up_waits_for_credits_in_flight_that_suffice_although_their_spend_makes_no_room() {
+    // 270 credits are left, so 250 may be leased for this cost, and 270 are leased.
+    let lost = Lease { withheld_at: Some(Timestamp(1)), ..lease(1, 6, 20, 0) };
+    let before = account(0, vec![lost, lease(2, 7, 250, 0)]);
+
+    let result = top_up_for_cost(250, before, observation(2, 0, LeaseProblem::Insufficient));
+
+    assert!(matches!(result, TopUpResult::TopUpsInFlight(2, _)), "{result:?}");
+}
+
+#[test]
+fn top_up_does_not_wait_for_more_than_a_lease_is_ever_granted() {
+    for (cost, is_waiting) in [(LEASE_GRANTED_MAX, true), (LEASE_GRANTED_MAX + 1, false)] {
+        let before = account(cost, vec![lease(1, 7, 10, 0)]);
+
+        let result = top_up_for_cost(cost, before, observation(1, 0, LeaseProblem::Insufficient));
+
+        match result {
+            TopUpResult::TopUpsInFlight(1, _) if is_waiting => {}
+            TopUpResult::Withheld if !is_waiting => {}
+            other => panic!("{cost}: {other:?}"),
+        }
+    }
+}
