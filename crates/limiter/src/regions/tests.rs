@@ -8,6 +8,7 @@ use super::links::tests::{ScriptedLinks, home_reply, lease, lease_reply};
 use super::questions::Running;
 use super::*;
 
+mod admitted;
 mod moves;
 mod top_ups;
 
@@ -95,17 +96,6 @@ fn request_is_decided_again_when_what_it_lacked_was_granted() {
 fn request_is_decided_at_once_when_its_lease_suffices() {
     let links = ScriptedLinks::new([sufficient()], []);
     let request = ConsumeRequest::of_windows(vec![window(2_000, 5)]);
-
-    assert!(consume_now(&links, &request).expect("a reply").is_admitted);
-
-    assert_eq!(links.take_calls(""), ["consume 1", "decided at once"]);
-}
-
-#[test]
-fn request_that_is_admitted_is_never_decided_again() {
-    let admitted = ConsumeReply { is_admitted: true, ..insufficient() };
-    let links = ScriptedLinks::new([admitted], [home_reply(20, 0)]);
-    let request = ConsumeRequest::of_windows(vec![window(2_000, 0)]);
 
     assert!(consume_now(&links, &request).expect("a reply").is_admitted);
 

@@ -96,6 +96,18 @@ fn window_count_without_a_lease_is_of_the_current_window() {
     }
 }
 
+/// Returns the reply of a home with this grant.
+fn home_reply(effective_count: i64, granted: Granted) -> ConsumeReply {
+    let regional = RegionalReply { granted: Some(granted), ..RegionalReply::default() };
+    ConsumeReply {
+        is_admitted: granted.units > 0,
+        windows: vec![WindowCount { effective_count, window_number: 9 }],
+        lease: None,
+        group_change: GroupChange::None,
+        regional: Some(Box::new(regional)),
+    }
+}
+
 #[test]
 fn grant_says_until_when_its_home_has_no_more() {
     let asked = RegionalReply { redis_time: Timestamp(50_000), ..RegionalReply::default() };
@@ -108,15 +120,7 @@ fn grant_says_until_when_its_home_has_no_more() {
         (995, 0, 7_000, 51_000),
     ] {
         let granted = Granted { units, left_ms: 400, retry_ms, generation: 3 };
-        let regional = RegionalReply { granted: Some(granted), ..RegionalReply::default() };
-        let reply = ConsumeReply {
-            is_admitted: units > 0,
-            windows: vec![WindowCount { effective_count, window_number: 9 }],
-            lease: None,
-            group_change: GroupChange::None,
-            regional: Some(Box::new(regional)),
-        };
-
+        let reply = home_reply(effective_count, granted);
         let terms = GrantTerms { waiting: 7, least: 7, parts: 6 };
         let grant = Grant::from_reply("a".into(), 1_000, terms, &asked, &reply, (200, 1_000));
 
@@ -139,14 +143,7 @@ fn reserve_that_was_not_granted_is_a_denial_only_if_nearly_nothing_is_left() {
         (200, 197, 0, true),
     ] {
         let granted = Granted { units: 0, left_ms: 400, retry_ms: 0, generation: 3 };
-        let regional = RegionalReply { granted: Some(granted), ..RegionalReply::default() };
-        let reply = ConsumeReply {
-            is_admitted: false,
-            windows: vec![WindowCount { effective_count, window_number: 9 }],
-            lease: None,
-            group_change: GroupChange::None,
-            regional: Some(Box::new(regional)),
-        };
+        let reply = home_reply(effective_count, granted);
         let terms = GrantTerms { waiting, least: 1, parts: 6 };
 
         let grant = Grant::from_reply("a".into(), limit, terms, &asked, &reply, (200, 1_000));
@@ -156,4 +153,16 @@ fn reserve_that_was_not_granted_is_a_denial_only_if_nearly_nothing_is_left() {
         let denied = (grant.denied_until, grant.denied_cost);
         assert_eq!(denied, expected, "{effective_count} of {limit}, {waiting} wait");
     }
+}
+
+#[test]
+fn reserve_that_was_granted_has_the_cost_that_is_not_denied() {
+    let asked = RegionalReply { redis_time: Timestamp(50_000), ..RegionalReply::default() };
+    let granted = Granted { units: 10, left_ms: 400, retry_ms: 0, generation: 3 };
+    let (reply, terms) = (home_reply(900, granted), GrantTerms { waiting: 0, least: 7, parts: 6 });
+
+    let grant = Grant::from_reply("a".into(), 1_000, terms, &asked, &reply, (200, 1_000));
+
+    let grant = grant.expect("a grant");
+    assert_eq!((grant.denied_until, grant.denied_cost), (Timestamp(0), 7));
 }
