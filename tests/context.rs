@@ -146,6 +146,37 @@ async fn read_is_repeated_only_when_its_connection_was_lost() {
         assert_eq!(replica.context.read_again_if_lost(read).await.unwrap(), 7);
         assert_eq!(reads.load(Ordering::Relaxed), expected);
     }
+
+    let reads = AtomicU32::new(0);
+    let fail = || async {
+        reads.fetch_add(1, Ordering::Relaxed);
+        Err::<i64, _>(Error::PathNotFound)
+    };
+    let failed = replica.context.read_again_if_lost(fail).await;
+    assert!(matches!(failed, Err(Error::PathNotFound)), "{failed:?}");
+    assert_eq!(reads.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn distance_of_every_region_is_known_when_each_redis_was_connected_to() {
+    let regions = RegionSettings {
+        names: vec!["eu".into(), "us".into()],
+        own: 0,
+        others: vec![(1, redis_url())],
+    };
+    let mut settings = default_settings();
+    let database_url = "postgres://127.0.0.1:1/none".into();
+    settings.deployment = Deployment::Replica { database_url, redis_url: redis_url() };
+    settings.redis_prefix = format!("t{}:", random_letters());
+    settings.regions = Some(regions);
+    let context = Context::new(settings, Clock::System).unwrap().0;
+    let own = context.redis.as_ref().unwrap();
+    let (_, other) = context.regions.as_ref().unwrap().others().next().unwrap();
+    assert_eq!((own.round_trip(), other.round_trip()), (None, None));
+
+    context.connect_redis().await;
+
+    assert!(own.round_trip().is_some() && other.round_trip().is_some());
 }
 
 #[test]
