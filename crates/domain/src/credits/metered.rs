@@ -269,3 +269,69 @@ async fn sleep_if_some(pause: Option<Duration>) {
         tokio::time::sleep(pause).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use foundation::clock::Clock;
+    use foundation::config::{Config, Deployment};
+    use foundation::model::Credits;
+
+    use super::*;
+    use crate::context::Context;
+
+    /// Returns a registered replica whose Redis accepts connections and never replies, and whose debits are not served.
+    fn create_ledger(redis: &TcpListener) -> CreditLedger {
+        let mut settings = Config::default().validate().expect("valid settings");
+        // A test has few keys.
+        settings.cache_bytes_max = 1 << 20;
+        settings.deployment = Deployment::Replica {
+            database_url: "postgres://127.0.0.1:1/none".into(),
+            redis_url: format!("redis://{}", redis.local_addr().expect("an address")),
+        };
+        let (context, _announcements) = Context::new(settings, Clock::System).expect("a context");
+        context.live_replicas.store(1, Ordering::Relaxed);
+        CreditLedger::new(Arc::new(context))
+    }
+
+    fn key_credits() -> KeyCredits {
+        let account =
+            Credits { balance: 9, last_lease_number: 1, refill: None, refilled_period: 0 };
+        KeyCredits::new(KeyId::from("key_a"), account)
+    }
+
+    #[tokio::test]
+    async fn balance_that_the_lease_reports_is_stale_after_a_debit_without_redis() {
+        let redis = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let (ledger, credits) = (create_ledger(&redis), key_credits());
+
+        let decision = consume(&ledger, &credits, Vec::new(), 1).await;
+
+        assert!(matches!(decision, Err(Error::DebitTimeout)), "{decision:?}");
+        assert!(credits.lease_hint.is_balance_stale());
+    }
+
+    #[tokio::test]
+    async fn request_that_redis_may_still_apply_is_unsettled() {
+        let redis = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let (ledger, credits) = (create_ledger(&redis), key_credits());
+        let mut request = MeteredConsume {
+            ledger: &ledger,
+            redis: ledger.context.redis.as_ref().expect("a Redis"),
+            credits: &credits,
+            key: &credits.key_id,
+            cost: 1,
+            windows: vec![Window::new("w", 10, 1_000, 1)],
+            unsettled: None,
+        };
+
+        let outcome = request.run().await;
+
+        assert!(outcome.is_err_and(|cause| cause.is_redis_outage()));
+        assert!(request.unsettled.is_some());
+        assert_eq!(request.windows.len(), 1);
+    }
+}
