@@ -1,5 +1,7 @@
 //! Tests where requests are sent, without a Redis.
 
+use std::net::TcpListener;
+
 use foundation::config::RedisTls;
 
 use super::super::{Away, GrantTerms, Moves, Placement, RegionIndex, WindowHome};
@@ -11,6 +13,27 @@ pub fn counters(url: &str) -> RedisCounters {
     let timeout = Duration::from_millis(40);
     RedisCounters::new(address, timeout, Keyspace::new("t:"), &Metrics::default())
         .expect("a valid URL")
+}
+
+/// Returns counters whose Redis accepts connections and never replies.
+pub fn silent_counters() -> (TcpListener, RedisCounters) {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = server.local_addr().expect("an address");
+    (server, counters(&format!("redis://{address}")))
+}
+
+/// Makes a charge due.
+pub fn add_charge(counters: &RedisCounters) {
+    let charge = Charge { key: "w".into(), window_number: 1, duration_ms: 1_000, cost: 1 };
+    counters.script_runner.outage_windows.add_charges(vec![charge]);
+}
+
+/// Returns whether charges are being sent, once the tasks that are ready have begun.
+pub async fn is_charging(counters: &RedisCounters) -> bool {
+    for _ in 0..3 {
+        tokio::task::yield_now().await;
+    }
+    counters.script_runner.outage_windows.try_start_charging().is_none()
 }
 
 #[tokio::test]
@@ -45,4 +68,37 @@ async fn request_of_another_region_is_decided_here_when_the_home_of_its_window_h
 
     assert!(matches!(consume(&own).await, Error::Internal(_)));
     assert!(consume(&from_elsewhere).await.is_redis_outage());
+}
+
+#[tokio::test]
+async fn request_is_not_queued_while_the_circuit_breaker_is_open() {
+    let counters = counters("redis://127.0.0.1:1");
+    let breaker = &counters.script_runner.breaker;
+    assert!((0..4).any(|_| breaker.record_failure(Monotonic::default())));
+
+    let missed = counters.consume(&ConsumeRequest::default(), None).await.expect_err("no reply");
+
+    // An error of the queue is shared by all callers of a script.
+    assert!(matches!(missed.cause, Error::RedisBreakerOpen), "{missed:?}");
+}
+
+#[tokio::test]
+async fn charges_that_are_due_are_sent_to_every_region() {
+    for is_adjusted in [false, true] {
+        let ((_own_server, own), (_other_server, other)) = (silent_counters(), silent_counters());
+        let other = Arc::new(other);
+        let own = own.with_regions(vec![None, Some(other.clone())], &Metrics::default());
+        add_charge(&other);
+
+        match is_adjusted {
+            true => own.adjust(Vec::new()).await,
+            false => {
+                add_charge(&own);
+                own.send_due_charges();
+            }
+        }
+
+        assert!(is_charging(&other).await);
+        assert_eq!(is_charging(&own).await, !is_adjusted, "none is due here");
+    }
 }

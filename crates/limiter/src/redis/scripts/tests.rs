@@ -1,7 +1,10 @@
 //! Tests how many scripts run, how large they are and until when, without a Redis.
 
-use super::super::super::{LeaseSpend, Window};
-use super::super::tests::counters;
+use tokio::sync::oneshot;
+
+use super::super::super::{GroupChange, LeaseSpend, Window};
+use super::super::queue::{ConsumeQueue, PendingRequest};
+use super::super::tests::{add_charge, counters, is_charging, silent_counters};
 use super::*;
 
 #[test]
@@ -59,12 +62,36 @@ async fn charges_are_sent_only_when_they_are_due_and_the_circuit_breaker_is_clos
     let counters = counters("redis://127.0.0.1:1");
     let runner = &counters.script_runner;
     assert!(runner.send_due_charges().is_none(), "none is due");
-    let charge = Charge { key: "w".into(), window_number: 1, duration_ms: 1_000, cost: 1 };
-    runner.outage_windows.add_charges(vec![charge]);
+    add_charge(&counters);
     assert!(runner.send_due_charges().is_some());
 
     let has_opened = (0..4).any(|_| runner.breaker.record_failure(Monotonic::default()));
 
     assert!(has_opened && runner.outage_windows.is_charge_due());
     assert!(runner.send_due_charges().is_none(), "they wait for the probe");
+}
+
+#[tokio::test]
+async fn due_charges_are_sent_when_redis_has_replied_and_not_when_it_has_failed() {
+    let reply = ConsumeReply {
+        is_admitted: true,
+        windows: Vec::new(),
+        lease: None,
+        group_change: GroupChange::None,
+        regional: None,
+    };
+    for (outcome, is_sent) in [(Ok(vec![reply]), true), (Err(Error::RedisBreakerOpen), false)] {
+        let (_server, counters) = silent_counters();
+        add_charge(&counters);
+        let (queue, now) = (ConsumeQueue::new(Monotonic::default()), Monotonic::default());
+        let (reply_sender, _caller) = oneshot::channel();
+        let request = ConsumeRequest::default();
+        let request = PendingRequest { request, now: None, slot: None, reply_sender };
+        let mut worker = queue.add(request, 1, now).expect("a worker");
+        let batch = worker.next_batch(1, Duration::from_secs(1), now).expect("a batch");
+
+        counters.script_runner.send_replies(&batch.requests, batch.callers, outcome);
+
+        assert_eq!(is_charging(&counters).await, is_sent);
+    }
 }
