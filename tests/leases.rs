@@ -173,15 +173,17 @@ async fn direct_debit_succeeds_when_the_remaining_balance_cannot_be_read() {
     // Postgres closes all other connections of the server when it commits the debit.
     let sql = "CREATE FUNCTION close_connections() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN
-            -- A process ends a moment after its signal.
-            PERFORM pg_terminate_backend(pid), pg_sleep(0.02) FROM pg_stat_activity
+            PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
                 WHERE datname = current_database() AND pid <> pg_backend_pid()
                     AND application_name = 'keyward';
+            -- A process ends a moment after its signal.
+            PERFORM pg_sleep(0.02);
             RETURN NULL;
         END
         $$;
         CREATE CONSTRAINT TRIGGER close_connections AFTER UPDATE OF credits ON keys
-            DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION close_connections()";
+            DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (OLD.credits <> NEW.credits)
+            EXECUTE FUNCTION close_connections()";
     connection.execute(sql).await.unwrap();
     let connections_max = kw.app.context.settings.database_connections_max;
     drop(join_all((0..connections_max).map(|_| kw.store().read())).await);
