@@ -241,7 +241,7 @@ async fn journal_is_folded_when_it_has_too_many_entries() {
     let fixture = Fixture::start().await;
     let key = fixture.create_key(10).await;
     assert_eq!(fixture.debit(&key, 1).await, 9);
-    let (min, max) = FOLDED_ENTRIES.into_inner();
+    let min = *FOLDED_ENTRIES.start();
     assert_eq!(fixture.balances().await.entries_max, min);
 
     for (entry_count, expected, left) in [(min - 1, min, 8), (min, 1, 7)] {
@@ -250,7 +250,7 @@ async fn journal_is_folded_when_it_has_too_many_entries() {
         assert_eq!(fixture.entry_count().await, expected);
     }
     // There was one entry in truth.
-    assert_eq!(fixture.balances().await.entries_max, max, "after a fast fold");
+    assert!(fixture.balances().await.entries_max > min, "after a fast fold");
 }
 
 #[tokio::test]
