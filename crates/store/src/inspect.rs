@@ -78,13 +78,15 @@ pub struct PostgresServer {
     pub version: String,
     /// The version as a number: 150004 is 15.4.
     pub version_number: i64,
-    /// The maximum number of connections, including those reserved for superusers.
+    /// The maximum number of connections, including those reserved for superusers and certain roles.
     pub connections_max: i64,
     pub connections_reserved: i64,
     /// The current number of connections.
     pub connections: i64,
     /// Whether it is a standby, which cannot be written to.
     pub is_standby: bool,
+    /// The names of the settings that are off, without which a commit is not durable, as connections of this role have them.
+    pub disabled_durability: Vec<String>,
 }
 
 /// The state of the analytics events.
@@ -147,10 +149,14 @@ impl Store {
                 CAST(current_setting('server_version_num') AS BIGINT) AS version_number,
                 CAST(current_setting('max_connections') AS BIGINT) AS connections_max,
                 CAST(current_setting('superuser_reserved_connections') AS BIGINT)
+                    + CAST(COALESCE(current_setting('reserved_connections', TRUE), '0') AS BIGINT)
                     AS connections_reserved,
                 (SELECT COUNT(*) FROM pg_stat_activity WHERE backend_type = 'client backend')
                     AS connections,
-                pg_is_in_recovery() AS is_standby";
+                pg_is_in_recovery() AS is_standby,
+                ARRAY(SELECT name FROM pg_settings
+                    WHERE name IN ('fsync', 'synchronous_commit') AND setting = 'off'
+                    ORDER BY name) AS disabled_durability";
         Ok(Some(query_as(sql).fetch_one(&pool.get()).await?))
     }
 

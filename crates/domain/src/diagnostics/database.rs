@@ -1,4 +1,4 @@
-//! Checks of the database: version, round trip, schema, integrity and connections.
+//! Checks of the database: version, round trip, durability, schema, integrity and connections.
 
 use std::time::Duration;
 
@@ -46,6 +46,29 @@ fn check_version_and_round_trip(version: i64, found: String, round_trip: Duratio
         return Finding::warning("database", found, todo);
     }
     Finding::ok("database", found)
+}
+
+/// Checks that Postgres keeps what it has committed when it crashes.
+pub async fn check_durability(store: &Store) -> Result<Finding> {
+    let server = store.load_postgres_settings().await?;
+    Ok(assess_durability(&server.map(|server| server.disabled_durability).unwrap_or_default()))
+}
+
+fn assess_durability(disabled: &[String]) -> Finding {
+    if disabled.is_empty() {
+        let found = "Postgres writes each commit to its disk before it replies";
+        return Finding::ok("durability", found);
+    }
+    let lost = match disabled.iter().any(|name| name == "fsync") {
+        true => "a crash of its machine may lose changes, credits that were spent, or the database",
+        false => "a crash of Postgres may lose the last changes, and credits that were spent",
+    };
+    let found = format!("Postgres has {} off: {lost}", disabled.join(" and "));
+    let todo = format!(
+        "set {} to on for the server, and reset it for the role and the database of KEYWARD_DATABASE_URL",
+        disabled.join(" and ")
+    );
+    Finding::warning("durability", found, todo)
 }
 
 /// Checks that the schema is that of this version of Keyward.
@@ -133,6 +156,22 @@ mod tests {
 
         assert_eq!([state(150_000, 49), state(149_999, 49)], [Severity::Ok, Severity::Warning]);
         assert_eq!(state(150_000, 50), Severity::Warning);
+    }
+
+    #[test]
+    fn durability_is_a_warning_that_names_what_is_off() {
+        let finding = |disabled: &[&str]| {
+            assess_durability(&disabled.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+
+        assert_eq!((finding(&[]).state, finding(&[]).todo), (Severity::Ok, None));
+        let one = finding(&["synchronous_commit"]);
+        assert_eq!(one.state, Severity::Warning);
+        assert!(one.found.contains("synchronous_commit off: a crash of Postgres"), "{}", one.found);
+        let both = finding(&["fsync", "synchronous_commit"]);
+        assert_eq!(both.state, Severity::Warning);
+        assert!(both.found.contains("fsync and synchronous_commit off"), "{}", both.found);
+        assert!(both.found.contains("or the database"), "{}", both.found);
     }
 
     #[test]

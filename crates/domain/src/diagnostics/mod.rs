@@ -269,6 +269,7 @@ async fn open_postgres(
             findings.push(
                 run_check("database-clock", clocks::check_postgres_clock(&store, clock)).await,
             );
+            findings.push(run_check("durability", database::check_durability(&store)).await);
             Some(store)
         }
         Err(e) => {
