@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use domain::analytics_access::{
-    CheckTailFilter, RecentCheck, RecentVerification, Tail, TailFilter, TailStep, step_check_tail,
-    step_tail,
+    CheckTailFilter, RecentCheck, RecentVerification, Tail, TailFilter, TailStep,
+    require_tail_sources, step_check_tail, step_tail,
 };
 use domain::app::App;
 use domain::caller::Caller;
@@ -92,6 +92,7 @@ pub async fn run(settings: Settings, out: CommandOutput, options: TailOptions) -
             key_id: options.key_id,
             excluded_outcome: excluded.to_owned(),
         };
+        require_tail_sources(&app.context, &app.analytics, &caller, &filter).await?;
         follow(out, lines_max, header(), async || {
             let step = step_tail(&app.analytics, &caller, &mut tail, &filter).await?;
             Ok(step.map(|event| match out.json {

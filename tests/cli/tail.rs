@@ -140,6 +140,44 @@ fn tail_shows_limit_checks_of_a_namespace_or_of_an_identifier() {
 }
 
 #[test]
+fn tail_fails_when_api_or_key_does_not_exist_and_shows_events_of_deleted_ones() {
+    for deployment in Deployment::both() {
+        let server = deployment.serve();
+        let (api, other) = (deployment.create_api(), deployment.create_api());
+        let (id, key) = deployment.create_key(&api, &[]);
+        let (purged_id, purged) = deployment.create_key(&api, &[]);
+        for key in [&key, &purged] {
+            assert_eq!(server.v2(ROOT_KEY, "keys.verifyKey", &json!({ "key": key })).0, 200);
+        }
+        let seen = start(&deployment, &["--limit", "2"]).wait_with_output().unwrap();
+        assert!(seen.status.success(), "{seen:?}");
+
+        let unknown = deployment.run(&["tail", "--api", "api_none"]);
+        assert_rejected(&unknown, 2, &["API api_none does not exist"]);
+        let unknown = deployment.run(&["tail", "--key", "key_none"]);
+        assert_rejected(&unknown, 2, &["key key_none does not exist"]);
+        let elsewhere = deployment.run(&["tail", "--api", &other, "--key", &id]);
+        assert_rejected(&elsewhere, 2, &[&id, "belongs to API", &api, &other]);
+        let both = ["--limit", "1", "--api", &api, "--key", &id];
+        assert!(start(&deployment, &both).wait_with_output().unwrap().status.success());
+
+        let permanently = json!({ "keyId": purged_id, "permanent": true });
+        assert_eq!(server.v2(ROOT_KEY, "keys.deleteKey", &permanently).0, 200);
+        assert_eq!(server.v2(ROOT_KEY, "keys.deleteKey", &json!({ "keyId": id })).0, 200);
+        assert_eq!(server.v2(ROOT_KEY, "apis.deleteApi", &json!({ "apiId": api })).0, 200);
+        for (option, named, limit) in [
+            ("--key", purged_id.as_str(), "1"),
+            ("--key", id.as_str(), "1"),
+            ("--api", api.as_str(), "2"),
+        ] {
+            let shown = start(&deployment, &["--limit", limit, option, named]);
+            let shown = shown.wait_with_output().unwrap();
+            assert!(shown.status.success() && shown.stderr.is_empty(), "{shown:?}");
+        }
+    }
+}
+
+#[test]
 fn tail_fails_when_input_is_invalid_or_clickhouse_is_unreachable() {
     let deployment = Deployment::embedded();
 

@@ -245,6 +245,47 @@ pub async fn list_check_log(
     event_log::list_checks(analytics, caller.workspace_id(), query, identifier).await
 }
 
+/// Fails if a tail with this filter never has an event, because its API or key does not exist or the key belongs to another API.
+/// What is deleted may have events.
+pub async fn require_tail_sources(
+    context: &Context,
+    analytics: &Analytics,
+    caller: &Caller,
+    filter: &TailFilter,
+) -> Result<()> {
+    let workspace = caller.workspace_id();
+    let mut reader = context.store.read().await?;
+    if !filter.api_id.is_empty() {
+        let api = ApiId::from(filter.api_id.as_str());
+        if reader.find_api(workspace, &api).await?.is_none() {
+            return Err(Error::not_found(ResourceRef::Api(api)));
+        }
+    }
+    if filter.key_id.is_empty() {
+        return Ok(());
+    }
+    let key = KeyId::from(filter.key_id.as_str());
+    let api_id = match reader.find_key(workspace, &key).await? {
+        Some(found) => Some(found.key.api_id),
+        None => {
+            reader.find_deleted_key(workspace, key.as_str(), "").await?.map(|found| found.api_id)
+        }
+    };
+    drop(reader);
+    match api_id {
+        Some(api) if !filter.api_id.is_empty() && filter.api_id != api.as_str() => {
+            let message = format!("key {key} belongs to API {api}, not to {}", filter.api_id);
+            Err(Error::invalid("keyId", message))
+        }
+        Some(_) => Ok(()),
+        // A key that was deleted permanently has only its events.
+        None if recent::list_by_key(analytics, workspace, &key).await?.is_empty() => {
+            Err(Error::not_found(ResourceRef::Key(key)))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Returns the verifications that have been written since the last step of a tail.
 pub async fn step_tail(
     analytics: &Analytics,
