@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
+use super::import_faults::format_faults;
 use super::input::{RawFields, to_raw};
 use super::key_file::{KeyFile, file_error};
 use super::operator::{Operator, to_body};
@@ -127,7 +128,7 @@ fn check_keys(file: &KeyFile, algorithm: Algorithm, api_id: &str) -> Result<usiz
         // The ID stands for that of the migration.
         let request = ImportRequest { migration_id: "mig_new", api_id, keys };
         in_process::validate_request(ImportKeys::NAME, &to_body(&request)?).map_err(|e| {
-            let faults = number_keys(&e.to_string(), first);
+            let faults = format_faults(&e, first);
             file_error(&format!("among the keys {first} to {count}: {faults}"))
         })?;
     }
@@ -172,26 +173,6 @@ async fn import_keys(
         }
     }
     Ok(result)
-}
-
-/// Names the keys in an error by their numbers in the file: `keys[0].name` becomes `key 1: name`. `first` is the number of the
-/// first one.
-fn number_keys(message: &str, first: usize) -> String {
-    let mut parts = message.split("keys[");
-    let mut numbered = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let index = part.split_once(']');
-        match index.and_then(|(at, rest)| Some((at.parse::<usize>().ok()?, rest))) {
-            Some((at, rest)) => {
-                let number = first.saturating_add(at).to_string();
-                let (separator, rest) =
-                    rest.strip_prefix('.').map_or(("", rest), |field| (": ", field));
-                numbered.extend(["key ", number.as_str(), separator, rest]);
-            }
-            None => numbered.extend(["keys[", part]),
-        }
-    }
-    numbered
 }
 
 /// Replaces full keys by their hashes.
@@ -355,14 +336,6 @@ mod tests {
         for other in ["long", "acme_long"] {
             assert!(hash(other).is_err(), "{other}");
         }
-    }
-
-    #[test]
-    fn keys_in_errors_have_their_numbers_in_the_file() {
-        let message = "a of keys[0] is missing; keys[12].roles[1] is short; keys[x] keys[3";
-
-        let numbered = "a of key 5 is missing; key 17: roles[1] is short; keys[x] keys[3";
-        assert_eq!(number_keys(message, 5), numbered);
     }
 
     #[test]

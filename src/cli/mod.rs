@@ -11,6 +11,7 @@ mod gateway_configurations;
 mod gateways;
 mod help;
 mod import;
+mod import_faults;
 mod input;
 mod key_fields;
 mod key_file;

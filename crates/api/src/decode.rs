@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::{Operation, Version, generate_schema};
 
 /// The maximum number of field errors in one reply.
-const FIELD_ERRORS_MAX: usize = 100;
+pub const FIELD_ERRORS_MAX: usize = 100;
 /// The location of an error that is not in a field.
 pub const BODY_LOCATION: &str = body::BODY_LOCATION;
 

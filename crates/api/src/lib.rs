@@ -37,7 +37,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use bounds::Object;
-pub use decode::decode;
+pub use decode::{FIELD_ERRORS_MAX, decode};
 use domain::app::App;
 use domain::caller::Caller;
 use domain::permission::Action;
