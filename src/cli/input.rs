@@ -62,6 +62,12 @@ pub fn read_line(prompt: &str, max_bytes: u64) -> Result<String, CommandError> {
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
+/// Parses a number of what is counted, such as credits.
+pub fn parse_count(text: &str) -> Result<i64, String> {
+    let parsed = text.parse().ok().filter(|count| *count >= 0);
+    parsed.ok_or_else(|| format!("must be a whole number from 0 to {}", i64::MAX))
+}
+
 /// Parses a duration with units, such as `90s`, `15m`, `1h 30m` or `7d`, to milliseconds.
 pub fn parse_duration_ms(text: &str) -> Result<i64, String> {
     let rule = "must be a duration with units, such as 90s, 15m, 1h30m or 7d, of 0 or more";
@@ -170,6 +176,21 @@ mod tests {
         for (text, expected) in [("", Some("")), ("abc", Some("abc")), ("abcd", None)] {
             let read = read_bytes(text.as_bytes(), 3).expect("text can be read");
             assert_eq!(read, expected.map(|text| text.as_bytes().to_vec()), "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_are_within_their_bounds_and_exact() {
+        for (text, count) in [
+            ("0", 0),
+            ("9007199254740993", 9_007_199_254_740_993),
+            ("9223372036854775807", i64::MAX),
+        ] {
+            assert_eq!(parse_count(text), Ok(count));
+        }
+        for text in ["", "-1", "1.5", "1e3", "many", "9223372036854775808"] {
+            let is_bounded = |error: String| error.ends_with("from 0 to 9223372036854775807");
+            assert!(parse_count(text).is_err_and(is_bounded), "{text}");
         }
     }
 

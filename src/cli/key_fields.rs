@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::CommandError;
-use super::input::{RequestFields, parse_duration_ms, parse_moment};
+use super::input::{RequestFields, parse_count, parse_duration_ms, parse_moment};
 
 /// The options of `keyward key create`.
 #[derive(Args)]
@@ -71,8 +71,8 @@ struct KeyFields {
     #[arg(long, value_name = "INTERVAL", requires = "refill_amount")]
     refill: Option<RefillInterval>,
     /// Set the credits after each refill
-    #[arg(long, value_name = "NUMBER", requires = "refill")]
-    refill_amount: Option<u64>,
+    #[arg(long, value_name = "NUMBER", requires = "refill", value_parser = parse_count)]
+    refill_amount: Option<i64>,
     /// Set the day of the month of a monthly refill, 1 to 31 [default: 1]
     #[arg(long, value_name = "DAY", requires = "refill")]
     refill_day: Option<u64>,
@@ -97,7 +97,7 @@ enum Expiry {
 /// The remaining credits of a key.
 #[derive(Clone, Copy)]
 enum Credits {
-    Number(u64),
+    Number(i64),
     Unlimited,
 }
 
@@ -123,7 +123,7 @@ fn parse_credits(text: &str) -> Result<Credits, String> {
     if text.is_empty() || text == "unlimited" {
         return Ok(Credits::Unlimited);
     }
-    text.parse().map(Credits::Number).map_err(|_| "must be a whole number, or unlimited".to_owned())
+    parse_count(text).map(Credits::Number).map_err(|rule| format!("{rule}, or unlimited"))
 }
 
 /// Parses a limit such as `requests=60/1m`. Its bounds are those of the API.
@@ -131,7 +131,7 @@ fn parse_ratelimit(text: &str) -> Result<Value, String> {
     let rule = "must have the form NAME=LIMIT/DURATION, such as requests=60/1m";
     let (name, rest) = text.rsplit_once('=').ok_or(rule)?;
     let (limit, duration) = rest.split_once('/').ok_or(rule)?;
-    let limit: u64 = limit.parse().map_err(|_| rule)?;
+    let limit = parse_count(limit).map_err(|bound| format!("{rule}; LIMIT {bound}"))?;
     let duration = parse_duration_ms(duration).map_err(|_| rule)?;
     Ok(json!({ "name": name, "limit": limit, "duration": duration, "autoApply": true }))
 }
@@ -218,5 +218,9 @@ mod tests {
                 "{text}"
             );
         }
+        let error = parse_ratelimit("r=9223372036854775808/1m");
+        assert!(error.is_err_and(|e| {
+            e.ends_with("LIMIT must be a whole number from 0 to 9223372036854775807")
+        }));
     }
 }

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::commands::open_app;
-use super::input::{STDIN, parse_duration_ms, read_line};
+use super::input::{STDIN, parse_count, parse_duration_ms, read_line};
 use super::local_server::LocalServer;
 use super::output::{CommandOutput, NO_VALUE, format_number, format_time};
 use super::{CommandError, CommandResult};
@@ -28,8 +28,8 @@ pub struct VerifyOptions {
     /// The key; without it, or with -, it is read from standard input, so that no list of processes shows it
     key: Option<String>,
     /// Set the number of credits to spend; 0 spends nothing [default: 1]
-    #[arg(long, value_name = "CREDITS")]
-    cost: Option<u64>,
+    #[arg(long, value_name = "CREDITS", value_parser = parse_count)]
+    cost: Option<i64>,
     /// Require permissions, such as `documents.read AND (documents.write OR admin)`
     #[arg(long, value_name = "QUERY")]
     permissions: Option<String>,
@@ -59,14 +59,14 @@ pub struct CheckOptions {
     /// The identifier to limit, such as a user
     identifier: String,
     /// Set the maximum total cost per window
-    #[arg(long, value_name = "NUMBER")]
-    limit: u64,
+    #[arg(long, value_name = "NUMBER", value_parser = parse_count)]
+    limit: i64,
     /// Set the window length, such as 60s
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_ms)]
     duration: i64,
     /// Set the cost to consume; 0 consumes nothing [default: 1]
-    #[arg(long, value_name = "NUMBER")]
-    cost: Option<u64>,
+    #[arg(long, value_name = "NUMBER", value_parser = parse_count)]
+    cost: Option<i64>,
     #[arg(long, default_value = "ws_default")]
     workspace: String,
 }

@@ -225,6 +225,21 @@ fn key_command_fails_when_input_is_invalid() {
     assert_rejected(&limit("requests"), 2, &["--ratelimit", "NAME=LIMIT/DURATION"]);
     assert_rejected(&create(&["--credits=-1"]), 2, &["--credits"]);
     assert_rejected(&create(&["--credits", "many"]), 2, &["--credits", "whole number"]);
+    let (max, above) = ("9223372036854775807", "9223372036854775808");
+    let (id, _) = deployment.create_key(&api, &["--credits", max]);
+    let found = deployment.json(&["key", "get", &id]);
+    assert_eq!(found["credits"]["remaining"], i64::MAX, "{found}");
+    assert_rejected(&create(&["--credits", above]), 2, &["--credits", max]);
+    let refill = ["--credits", "1", "--refill", "daily", "--refill-amount", above];
+    assert_rejected(&create(&refill), 2, &["--refill-amount", max]);
+    assert_rejected(&limit(&format!("requests={above}/1s")), 2, &["--ratelimit", max]);
+    for (field, words) in [
+        (format!("{{\"credits\": {{\"remaining\": {above}}}}}"), ["credits.remaining", max]),
+        ("{\"expires\": 1e30}".to_owned(), ["expires", "4102444800000"]),
+    ] {
+        let file = deployment.file("key.json", &field);
+        assert_rejected(&create(&["--file", &file]), 2, &words);
+    }
     assert_rejected(&create(&["--refill", "daily"]), 2, &["missing --refill-amount"]);
     let refill =
         ["--credits", "1", "--refill", "daily", "--refill-amount", "5", "--refill-day", "2"];
