@@ -1,7 +1,7 @@
 //! `keyward serve`: opens the database and the listeners, prints the banner, serves, and shuts down gracefully.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use domain::last_used;
 use domain::root_keys::BootstrapResult;
 use domain::{admission, credits};
 use foundation::clock::Clock;
-use foundation::config::{Deployment, Settings};
+use foundation::config::{Deployment, Settings, local_url};
 use foundation::descriptors;
 use foundation::secret::Plaintext;
 use foundation::tls::server::ServerCertificate;
@@ -157,10 +157,19 @@ async fn bind_optional(
 
 async fn bind(variable: &str, address: SocketAddr) -> Result<TcpListener, CommandError> {
     TcpListener::bind(address).await.map_err(|e| {
-        CommandError::Runtime(format!(
-            "failed to listen on {address}: {e}; stop the process that listens there, or set {variable} to \
-            another address"
-        ))
+        let todo = match e.kind() {
+            io::ErrorKind::AddrInUse => {
+                format!("stop the process that listens there, or set {variable} to another address")
+            }
+            io::ErrorKind::AddrNotAvailable => {
+                format!("set {variable} to an address of this machine")
+            }
+            io::ErrorKind::PermissionDenied => {
+                format!("set {variable} to a port that this user may use, such as one above 1023")
+            }
+            _ => format!("set {variable} to another address"),
+        };
+        CommandError::Runtime(format!("failed to listen on {address}: {e}; {todo}"))
     })
 }
 
@@ -187,7 +196,7 @@ fn start_instructions(app: &App, address: SocketAddr, beginning: &StartupInfo) -
             // A certificate is for the name in the public URL.
             let url = match &app.context.settings.server_tls {
                 Some(_) => app.context.settings.public_url.clone(),
-                None => format!("http://{address}"),
+                None => local_url(address, false),
             };
             root_key_message(&url, key.expose())
         }
@@ -209,7 +218,7 @@ pub fn setup_url(settings: &Settings, token: &Plaintext) -> String {
 
 /// Writes to standard output. Fails only if a new root key is lost thereby.
 fn print(text: &str, first: Option<&StartupInfo>) -> Result<(), String> {
-    let mut stdout = std::io::stdout();
+    let mut stdout = io::stdout();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     match (written, first.map(|first| &first.bootstrap)) {
         (Err(e), Some(BootstrapResult::Created(_))) => Err(format!(
@@ -223,8 +232,11 @@ fn root_key_message(url: &str, key: &str) -> String {
     format!(
         "\nYour root key. It has all permissions and is shown only once:\n\n    {key}\n\n\
         Create an API:\n\n    \
-        curl {url}/v2/apis.createApi -H 'Authorization: Bearer {key}' \
-        -H 'Content-Type: application/json' -d '{{\"name\":\"my first API\"}}'\n\n"
+        curl '{url}/v2/apis.createApi' -H 'Authorization: Bearer {key}' \
+        -H 'Content-Type: application/json' -d '{{\"name\":\"my first API\"}}'\n\n\
+        Create a key in it and verify the key, with the settings of this server:\n\n    \
+        keyward key create --api API_ID\n    \
+        keyward key verify KEY\n\n"
     )
 }
 

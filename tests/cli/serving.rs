@@ -1,12 +1,13 @@
 //! Tests the headers of all responses, the limit on connections, and what the server serves on which port.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{ROOT_KEY, embedded};
+use super::{ROOT_KEY, assert_rejected, embedded, parse_json};
 use crate::support::process::{
     Server, free_port, get, keyward_command, keyward_command_with_files,
 };
@@ -70,6 +71,62 @@ fn assert_refused(connections: &mut [PersistentConnection]) {
 
 fn head(address: SocketAddr, path: &str) -> String {
     PersistentConnection::to(address).get(path).unwrap()
+}
+
+/// Starts the server at an address and runs the commands that it prints. Returns the first line.
+fn follow_first_steps(listen: &str) -> String {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command.env("KEYWARD_LISTEN", listen);
+    let server = Server::start(command);
+    let lines = server.banner.lines().map(str::trim);
+    let [curl, create, verify] = ["curl ", "keyward key create", "keyward key verify"]
+        .map(|start| lines.clone().find(|line| line.starts_with(start)).unwrap());
+    let run = |line: &str, placeholder: &str, value: &Value, field: &str| {
+        let line = line.replace(placeholder, value.as_str().unwrap_or_default());
+        let mut command = embedded(data.path());
+        command.env("KEYWARD_LISTEN", server.address.to_string()).arg("--json");
+        let output = command.args(line.split(' ').skip(1)).output().unwrap();
+        parse_json(&output)[field].clone()
+    };
+
+    let pasted = Command::new("sh").args(["-c", curl]).output().unwrap();
+    let created: Value = serde_json::from_slice(&pasted.stdout).unwrap();
+    let key = run(create, "API_ID", &created["data"]["apiId"], "key");
+    assert_eq!(run(verify, "KEY", &key, "code"), "VALID", "{}", server.banner);
+    let link = server.banner.lines().find(|line| line.contains("/dashboard/join/")).unwrap();
+    let (url, _) = curl.split_once("/v2/").unwrap();
+    let url = url.trim_start_matches("curl '");
+    assert!(link.trim().starts_with(&format!("{url}/dashboard/")), "{}", server.banner);
+    server.banner.lines().next().unwrap().to_owned()
+}
+
+#[test]
+fn first_steps_work_wherever_the_server_listens() {
+    for (listen, named) in [("0.0.0.0:0", "0.0.0.0:"), ("[::]:0", "[::]:"), ("[::1]:0", "[::1]:")] {
+        let first = follow_first_steps(listen);
+        assert!(first.contains(&format!("listens on http://{named}")), "{first}");
+    }
+}
+
+#[test]
+fn server_that_cannot_listen_says_which_variable_to_set() {
+    let data = tempfile::tempdir().unwrap();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = other.local_addr().unwrap().to_string();
+    let start = |variable: &str, address: &str| {
+        let mut command = embedded(data.path());
+        command.env("KEYWARD_LOG", "off").env("KEYWARD_LISTEN", "127.0.0.1:0");
+        command.env(variable, address).output().unwrap()
+    };
+
+    for variable in ["KEYWARD_LISTEN", "KEYWARD_METRICS_LISTEN", "KEYWARD_GRPC_LISTEN"] {
+        let words = [variable, &taken, "stop the process that listens there"];
+        assert_rejected(&start(variable, &taken), 1, &words);
+        // An address for documentation, which no machine has.
+        let words = [variable, "192.0.2.1:0", "an address of this machine"];
+        assert_rejected(&start(variable, "192.0.2.1:0"), 1, &words);
+    }
 }
 
 #[test]

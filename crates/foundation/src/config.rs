@@ -43,7 +43,8 @@ pub use security::{OPEN_VERIFICATION, OpenVerification, Security, SecurityContac
 pub use sentinel::{Credentials, SentinelUrl};
 use server_tls::ServerTlsConfig;
 use setting::{ChoiceSetting, NumberSetting};
-use values::{load_secret, local_url, parse_log_filter, url_or_local, validate_postgres_url};
+pub use values::local_url;
+use values::{load_secret, parse_log_filter, url_or_local, validate_postgres_url};
 
 /// The heading of the settings in the help.
 pub const HELP_HEADING: &str = "Settings";
