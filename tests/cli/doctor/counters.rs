@@ -33,6 +33,36 @@ fn doctor_reports_redis_that_evicts_does_not_persist_or_is_full() {
 }
 
 #[test]
+fn doctor_reports_redis_that_cannot_save_a_snapshot() {
+    let (database, redis) = (database(), Redis::start_keeping(true));
+    let doctor = || DoctorReport::by(&mut replica(&database.url, &redis.url()));
+    let directory: Vec<String> =
+        redis::cmd("CONFIG").arg(&["GET", "dir"]).query(&mut redis.connect()).unwrap();
+    std::fs::remove_dir_all(&directory[1]).unwrap();
+    set_redis_option(&redis, "save", "3600 1000000");
+    doctor().assert_problems(&[]);
+
+    redis::cmd("BGSAVE").exec(&mut redis.connect()).unwrap();
+    let waited = Stopwatch::new();
+    loop {
+        let written = redis::cmd("SET").arg(&["probe", "1"]).exec(&mut redis.connect());
+        match written {
+            Err(e) if e.code() == Some("MISCONF") => break,
+            _ => assert!(waited.elapsed() < Duration::from_secs(10), "{written:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
+    doctor().assert_problems(&["redis-persistence"]).assert_finding(
+        "redis-persistence",
+        "problem",
+        &["rejects writes", "snapshot failed", "BGSAVE"],
+    );
+    set_redis_option(&redis, "stop-writes-on-bgsave-error", "no");
+    doctor().assert_problems(&[]);
+}
+
+#[test]
 fn doctor_reports_redis_replica_and_cluster_with_wrong_url() {
     let (database, redis, master) = (database(), Redis::start(), Redis::start());
     let doctor = |url: &str| DoctorReport::by(&mut replica(&database.url, url));

@@ -125,6 +125,14 @@ fn check_persistence(address: &str, node: &RedisNode) -> Finding {
         Some(false) => "RDB snapshots disabled",
         None => "RDB snapshots unknown",
     };
+    if let Some(reason) = node.write_rejection {
+        return Finding::problem(
+            "redis-persistence",
+            format!("Redis at {address} rejects writes: {reason}"),
+            "free its disk and make its directory writable (the log of Redis has the cause), then run BGSAVE; until then \
+            limits follow the outage policy",
+        );
+    }
     if node.has_append_only_file {
         let found = format!("append-only file enabled, {snapshots}, at {address}");
         return Finding::ok("redis-persistence", found);
@@ -149,6 +157,7 @@ mod tests {
             memory_max_bytes: 100,
             has_append_only_file: true,
             has_snapshots: None,
+            write_rejection: None,
             is_replica: false,
             is_clustered: false,
             cluster_state: None,
@@ -167,6 +176,16 @@ mod tests {
         assert_eq!(states, [Severity::Ok, Severity::Warning, Severity::Warning, Severity::Problem]);
         let unbounded = RedisNode { memory_bytes: u64::MAX, memory_max_bytes: 0, ..redis_node() };
         assert_eq!(check_memory("x", &unbounded).state, Severity::Ok);
+    }
+
+    #[test]
+    fn redis_persistence_is_a_problem_when_writes_are_rejected() {
+        let unsaved = RedisNode { write_rejection: Some("no disk"), ..redis_node() };
+        let transient = RedisNode { has_append_only_file: false, ..redis_node() };
+
+        let states =
+            [unsaved, transient, redis_node()].map(|node| check_persistence("x", &node).state);
+        assert_eq!(states, [Severity::Problem, Severity::Warning, Severity::Ok]);
     }
 
     #[test]

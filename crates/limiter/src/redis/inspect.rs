@@ -30,6 +30,8 @@ pub struct RedisNode {
     pub has_append_only_file: bool,
     /// Whether snapshots are written periodically. Absent if the server does not disclose it.
     pub has_snapshots: Option<bool>,
+    /// Why it rejects writes until a write to its disk succeeds. Absent if the last one succeeded.
+    pub write_rejection: Option<&'static str>,
     /// Whether it replicates another server and is read-only.
     pub is_replica: bool,
     /// Whether it is part of a cluster.
@@ -107,16 +109,16 @@ async fn inspect_node(client: &Client, keyspace: &Keyspace, clock: &Clock) -> Re
         true => None,
         false => cmd("GET").arg(keyspace.region()).query_async(&mut connection).await?,
     };
-    // Managed Redis services often forbid this command.
-    let saves: Option<Vec<String>> =
-        cmd("CONFIG").arg(&["GET", "save"]).query_async(&mut connection).await.ok();
+    let saves = find_option(&mut connection, "save").await;
+    let stops_writes = find_option(&mut connection, "stop-writes-on-bgsave-error").await;
     Ok(RedisNode {
         version: info.get("redis_version").unwrap_or_default(),
         maxmemory_policy: info.get("maxmemory_policy").unwrap_or_default(),
         memory_bytes: info.get("used_memory").unwrap_or_default(),
         memory_max_bytes: info.get("maxmemory").unwrap_or_default(),
         has_append_only_file: info.get::<u8>("aof_enabled") == Some(1),
-        has_snapshots: saves.map(|reply| reply.get(1).is_some_and(|points| !points.is_empty())),
+        write_rejection: find_write_rejection(&info, saves.as_deref(), stops_writes.as_deref()),
+        has_snapshots: saves.map(|points| !points.is_empty()),
         is_replica: info.get::<String>("role").is_some_and(|role| role != "master"),
         is_clustered,
         cluster_state,
@@ -124,6 +126,29 @@ async fn inspect_node(client: &Client, keyspace: &Keyspace, clock: &Clock) -> Re
         round_trip,
         clock_ahead_ms: ahead_ms,
     })
+}
+
+/// Returns the value of an option. `None`: the server does not disclose it, as managed Redis services often do not.
+async fn find_option(connection: &mut MultiplexedConnection, name: &str) -> Option<String> {
+    let reply: Vec<String> =
+        cmd("CONFIG").arg(&["GET", name]).query_async(connection).await.ok()?;
+    reply.into_iter().nth(1)
+}
+
+/// Returns why the server rejects writes. Options that it does not disclose are assumed to have their defaults.
+fn find_write_rejection(
+    info: &InfoDict,
+    saves: Option<&str>,
+    stops_writes: Option<&str>,
+) -> Option<&'static str> {
+    let has_failed = |name: &str| info.get::<String>(name).is_some_and(|status| status != "ok");
+    let requires_snapshots = saves != Some("") && stops_writes != Some("no");
+    if requires_snapshots && has_failed("rdb_last_bgsave_status") {
+        return Some("its last snapshot failed");
+    }
+    let has_append_only_file = info.get::<u8>("aof_enabled") == Some(1);
+    (has_append_only_file && has_failed("aof_last_write_status"))
+        .then_some("the last write to its append-only file failed")
 }
 
 /// Measures several round trips. Returns the shortest, and how far the server's clock was ahead of this one halfway
@@ -142,4 +167,30 @@ async fn measure_round_trip(
         }
     }
     Ok(shortest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_are_rejected_when_a_required_write_to_disk_failed() {
+        let find = |snapshot: &str, file: &str, saves, stops_writes| {
+            let text = format!(
+                "rdb_last_bgsave_status:{snapshot}\r\naof_enabled:1\r\naof_last_write_status:{file}\r\n"
+            );
+            find_write_rejection(&InfoDict::new(&text), saves, stops_writes)
+        };
+
+        assert_eq!(find("ok", "ok", Some("3600 1"), Some("yes")), None);
+        let unsaved = Some("its last snapshot failed");
+        assert_eq!(find("err", "ok", Some("3600 1"), Some("yes")), unsaved);
+        assert_eq!(find("err", "ok", None, None), unsaved);
+        assert_eq!(find("err", "ok", Some(""), Some("yes")), None);
+        assert_eq!(find("err", "ok", Some("3600 1"), Some("no")), None);
+        let unwritten = Some("the last write to its append-only file failed");
+        assert_eq!(find("ok", "err", Some(""), Some("no")), unwritten);
+        let disabled = InfoDict::new("aof_enabled:0\r\naof_last_write_status:err\r\n");
+        assert_eq!(find_write_rejection(&disabled, None, None), None);
+    }
 }
