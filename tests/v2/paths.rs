@@ -1,4 +1,4 @@
-//! What is around an operation: its path, its media type.
+//! What is around an operation: its path, its media type, its content encoding.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -43,6 +43,32 @@ on_both_stacks! {
             let body = Body::from(json!({ "name": "payments" }).to_string());
 
             kw.send(Request::from_parts(head, body)).await.data();
+        }
+    }
+
+    async fn body_is_rejected_when_it_is_compressed(kw) {
+        let send = async |encodings: &[&str]| {
+            let (mut head, ()) = post("apis.createApi").body(()).unwrap().into_parts();
+            let bearer = format!("Bearer {}", kw.root_key);
+            head.headers.insert("authorization", bearer.parse().unwrap());
+            head.headers.insert("content-type", "application/json".parse().unwrap());
+            for encoding in encodings {
+                head.headers.append("content-encoding", encoding.parse().unwrap());
+            }
+            let body = Body::from(json!({ "name": "payments" }).to_string());
+            kw.send(Request::from_parts(head, body)).await
+        };
+
+        for encodings in [&["identity"][..], &["Identity, identity"], &[""]] {
+            send(encodings).await.data();
+        }
+        for encodings in [&["gzip"][..], &["identity, br"], &["identity", "zstd"], &["gzi"]] {
+            let rejected = send(encodings).await;
+            let error = rejected.assert_error(400, "invalid_input");
+            let fault = &error["errors"][0];
+            assert_eq!(fault["location"], "requestBody", "{fault}");
+            assert!(fault["message"].as_str().unwrap().contains("Content-Encoding"), "{fault}");
+            assert!(fault["fix"].as_str().unwrap().contains("without compression"), "{fault}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
@@ -188,7 +188,9 @@ async fn run_operation<V: Version>(
             head.uri.query().unwrap_or_default(),
         ),
         HttpMethod::Post => {
-            if let Err(error) = require_media_type(&head.headers, V::BODY_ENCODING) {
+            let checked = require_media_type(&head.headers, V::BODY_ENCODING)
+                .and_then(|()| require_uncompressed(&head.headers));
+            if let Err(error) = checked {
                 discard_body(body).await;
                 return Err(error);
             }
@@ -293,12 +295,32 @@ fn require_media_type(headers: &HeaderMap, encoding: BodyEncoding) -> Result<()>
     };
     match is_right {
         true => Ok(()),
-        false => Err(Error::Invalid(vec![FieldError {
-            location: decode::BODY_LOCATION.into(),
-            message: message.into(),
-            fix: Some(fix),
-        }])),
+        false => Err(invalid_body(message, fix)),
     }
+}
+
+fn require_uncompressed(headers: &HeaderMap) -> Result<()> {
+    let values = headers.get_all(CONTENT_ENCODING).iter();
+    let mut codings = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let is_identity = |coding: &[u8]| {
+        let coding = coding.trim_ascii();
+        coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")
+    };
+    match codings.all(is_identity) {
+        true => Ok(()),
+        false => Err(invalid_body(
+            "the Content-Encoding header must be missing or identity",
+            "send the body without compression",
+        )),
+    }
+}
+
+fn invalid_body(message: &str, fix: &'static str) -> Error {
+    Error::Invalid(vec![FieldError {
+        location: decode::BODY_LOCATION.into(),
+        message: message.into(),
+        fix: Some(fix),
+    }])
 }
 
 fn is_json(media_type: &[u8]) -> bool {
