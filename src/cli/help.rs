@@ -2,7 +2,7 @@
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory as _, FromArgMatches as _};
-use foundation::config::HELP_HEADING;
+use foundation::config::{Config, HELP_HEADING};
 
 use super::{Cli, CommandError};
 
@@ -42,6 +42,9 @@ fn describe_usage_error(error: &clap::Error) -> String {
     {
         return format!("missing {}", missing.join(" and "));
     }
+    if error.kind() == ErrorKind::InvalidUtf8 {
+        return describe_encoding_error();
+    }
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let end =
@@ -51,4 +54,16 @@ fn describe_usage_error(error: &clap::Error) -> String {
         .map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
     sentences.join("; ")
+}
+
+/// Names the variables that are not encoded in UTF-8, without their values, which may be secrets.
+fn describe_encoding_error() -> String {
+    let is_encoded =
+        |name: &String| std::env::var_os(name).is_none_or(|value| value.to_str().is_some());
+    let variables = Config::list_variables();
+    let names: Vec<_> = variables.into_iter().filter(|name| !is_encoded(name)).collect();
+    match names.is_empty() {
+        true => "an argument is not encoded in UTF-8".to_owned(),
+        false => format!("not encoded in UTF-8: {}", names.join(", ")),
+    }
 }

@@ -1,7 +1,9 @@
 //! Tests that unusable variables, files, databases and ports are rejected with one sentence.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 
 use clap::builder::Resettable;
 use clap::{Arg, Args as _, FromArgMatches as _};
@@ -224,6 +226,34 @@ fn invalid_value_is_rejected_with_its_name_and_allowed_values() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(!stderr.contains("only_19_characters_") && !stderr.contains("a_secret"));
     }
+}
+
+#[test]
+fn root_key_that_cannot_be_sent_in_a_header_is_rejected_and_not_printed() {
+    for (value, words) in [
+        (&b"a_secret_with_\x1b[31m_a_color"[..], &["printable ASCII", "header"][..]),
+        (b"a_secret_with_a_tab\t_in_it", &["printable ASCII"]),
+        ("a_secret_with_an_\u{e9}_in_it".as_bytes(), &["printable ASCII"]),
+        (b"a_secret_with_\xff_a_byte_of_none", &["not encoded in UTF-8"]),
+    ] {
+        let data = tempfile::tempdir().unwrap();
+        let mut command = embedded(data.path());
+        command.env("KEYWARD_LISTEN", "127.0.0.1:0").env("KEYWARD_LOG", "off");
+        let output = command.env("KEYWARD_ROOT_KEY", OsStr::from_bytes(value)).output().unwrap();
+
+        assert_rejected(&output, 2, &[&["KEYWARD_ROOT_KEY"][..], words].concat());
+        assert!(output.stdout.is_empty(), "{output:?}");
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("a_secret"), "{output:?}");
+    }
+}
+
+#[test]
+fn argument_that_is_not_encoded_in_utf_8_is_rejected() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = embedded(data.path());
+    command.args(["api", "list", "--workspace"]).arg(OsStr::from_bytes(b"\xff"));
+
+    assert_rejected(&command.output().unwrap(), 2, &["an argument is not encoded in UTF-8"]);
 }
 
 #[test]
