@@ -8,7 +8,8 @@ const ESCAPED_NAME: &str = "evil\\u{1b}[2J\\u{202e}name";
 #[test]
 fn commands_reject_new_names_with_hidden_characters_and_store_others() {
     let data = tempfile::tempdir().unwrap();
-    let commands: [&[&str]; 3] = [
+    let commands: [&[&str]; 4] = [
+        &["api", "create", "--name"],
         &["root-key", "create", "--all", "--name"],
         &["workspace", "create", "--name"],
         &["migration", "create", "--algorithm", "sha256", "--name"],

@@ -18,7 +18,7 @@ use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 pub use self::text::{
     AnyChar, CharSet, ExternalId, ExternalIdChars, Id, IdChars, NonNul, Printable, Slug, SlugChars,
-    Text, WordChars,
+    Text, WordChars, find_rule,
 };
 
 /// An IPv4 or IPv6 address.

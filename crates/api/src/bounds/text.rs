@@ -95,6 +95,18 @@ impl CharSet for ExternalIdChars {
     }
 }
 
+/// Returns the rule of the set with this regular expression, as the end of a sentence that begins with the name of a field.
+pub fn find_rule(pattern: &str) -> Option<&'static str> {
+    let sets = [
+        (NonNul::PATTERN, AllowedChars::NonNul),
+        (Printable::PATTERN, AllowedChars::Printable),
+        (WordChars::PATTERN, AllowedChars::Word),
+        (SlugChars::PATTERN, AllowedChars::Slug),
+        (ExternalIdChars::PATTERN, AllowedChars::ExternalId),
+    ];
+    sets.into_iter().find(|(of_set, _)| *of_set == pattern).map(|(_, chars)| chars.rule())
+}
+
 /// A text of `MIN` to `MAX` characters from the set `A`.
 pub struct Text<const MIN: usize, const MAX: usize, A = NonNul>(String, PhantomData<A>);
 

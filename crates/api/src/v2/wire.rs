@@ -12,6 +12,7 @@ use jsonschema::error::ValidationErrorKind;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::super::bounds::find_rule;
 use super::super::decode::path_from_pointer;
 use super::super::reply::{self, Pagination, Reply, ReplyKind};
 use super::super::{OperationEntry, Version, generate_reply_schema, to_embedded_schema};
@@ -190,6 +191,11 @@ pub fn field_error_from_schema(e: &ValidationError<'_>) -> FieldError {
         ValidationErrorKind::AdditionalProperties { unexpected } => {
             format!("{}{within} is not a field of this request", unexpected.join(", "))
         }
+        ValidationErrorKind::Pattern { pattern } if !field.is_empty() => find_rule(pattern)
+            .map_or_else(
+                || e.masked_with(field.as_str()).to_string(),
+                |rule| format!("{field} {rule}"),
+            ),
         _ if field.is_empty() => e.masked_with("the body").to_string(),
         _ => e.masked_with(field.as_str()).to_string(),
     };
