@@ -104,3 +104,18 @@ fn key_is_exported_and_imported_when_its_permissions_have_the_longest_names() {
     assert_eq!(exported["permissions"].as_array().unwrap().len(), slugs.len());
     assert_eq!((&exported["hash"], &exported["meta"]), (&json!(hash), &meta));
 }
+
+#[test]
+fn error_of_an_invalid_file_lists_five_faults_and_names_bounds() {
+    let deployment = Deployment::embedded();
+    let api = deployment.create_api();
+    let import = |text: &str| {
+        let file = deployment.file("keys.jsonl", text);
+        deployment.run(&["import", &file, "--api", &api])
+    };
+
+    let above = "{\"key\": \"a\", \"credits\": {\"remaining\": 9223372036854775808}}";
+    assert_rejected(&import(above), 2, &["key 1: credits.remaining", "9223372036854775807"]);
+    let faulty = "{\"key\": \"a\", \"name\": \"\"}\n".repeat(7);
+    assert_rejected(&import(&faulty), 2, &["key 5: name", "; and 2 more"]);
+}
