@@ -195,8 +195,7 @@ pub fn try_print_line(text: &str) -> io::Result<()> {
 
 /// Returns a moment in UTC, to the second.
 pub fn format_time(at: Timestamp) -> String {
-    let at = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
-    format!("{at:.0}")
+    format!("{:.0}", at.to_calendar())
 }
 
 /// Returns a value, or what stands for none.
@@ -256,6 +255,15 @@ mod tests {
             "c        next".to_owned(),
         ];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn time_without_a_date_is_shown_as_the_nearest_one() {
+        assert_eq!(format_time(Timestamp(0)), "1970-01-01T00:00:00Z");
+        assert_eq!(format_time(Timestamp(253_402_207_200_999)), "9999-12-30T22:00:00Z");
+        assert_eq!(format_time(Timestamp(253_402_207_201_000)), "9999-12-30T22:00:00Z");
+        assert_eq!(format_time(Timestamp(i64::MAX)), "9999-12-30T22:00:00Z");
+        assert!(format_time(Timestamp(i64::MIN)).starts_with("-009999-01-02T"));
     }
 
     #[test]

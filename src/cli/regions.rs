@@ -40,7 +40,7 @@ pub async fn run(settings: Settings, out: CommandOutput, command: RegionCommand)
             let workspace = WorkspaceId::from(workspace);
             let planned = homes::move_as_operator(&app.context, &workspace, &id, &to).await?;
             let PlannedMove { from, to, at } = planned;
-            let time = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
+            let time = at.to_calendar();
             let text = format!(
                 "{to} counts the limits of {id} in windows that begin at {time:.0} or later, {from} in earlier ones"
             );

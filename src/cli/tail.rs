@@ -183,7 +183,7 @@ fn check_header() -> String {
 }
 
 fn check_line(check: &RecentCheck, names: &NamespaceNames) -> String {
-    let at = jiff::Timestamp::from_millisecond(check.occurred_at.0).unwrap_or_default();
+    let at = check.occurred_at.to_calendar();
     let (style, result) = match check.passed {
         true => (SUCCESS, "allowed"),
         false => (FAILURE, "rejected"),
@@ -219,7 +219,7 @@ fn header() -> String {
 }
 
 fn event_line(event: &RecentVerification) -> String {
-    let at = jiff::Timestamp::from_millisecond(event.occurred_at.0).unwrap_or_default();
+    let at = event.occurred_at.to_calendar();
     let is_valid = event.outcome == VerificationCode::Valid.as_str();
     let style = if is_valid { SUCCESS } else { FAILURE };
     let (result, key) = (escape_hidden(&event.outcome), event.key_id.as_str());

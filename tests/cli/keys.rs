@@ -268,3 +268,17 @@ fn key_command_fails_when_input_is_invalid() {
     let status = deployment.run(&["key", "list", "--status", "gone"]);
     assert_rejected(&status, 2, &["gone", "active", "exhausted"]);
 }
+
+#[test]
+fn imported_key_that_expires_after_the_last_date_is_not_listed_as_expired_long_ago() {
+    let deployment = Deployment::embedded();
+    let api = deployment.create_api();
+    let file =
+        deployment.file("keys.jsonl", r#"{"key": "an_old_key", "expires": 9223372036854775807}"#);
+    deployment.json(&["import", &file, "--api", &api]);
+
+    let list = deployment.text(&["key", "list", "--api", &api]);
+
+    let row = list.lines().nth(1).unwrap();
+    assert!(row.contains("active") && row.contains("9999-12-30T22:00:00Z"), "{list}");
+}

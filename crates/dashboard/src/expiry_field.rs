@@ -64,6 +64,6 @@ pub fn read_expiry(
 
 /// Formats a time to the second, in UTC, for a form field.
 fn format_second(at: Timestamp) -> String {
-    let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
+    let stamp = at.to_calendar();
     stamp.strftime("%Y-%m-%dT%H:%M:%S").to_string()
 }

@@ -24,7 +24,7 @@ pub struct TimeLabel {
 
 impl TimeLabel {
     pub fn new(at: Timestamp, now: Timestamp) -> Self {
-        let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
+        let stamp = at.to_calendar();
         let exact = stamp.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         Self { exact, text: format_relative(at, now, &stamp.strftime("%Y-%m-%d").to_string()) }
     }
@@ -60,19 +60,19 @@ fn format_relative(at: Timestamp, now: Timestamp, date: &str) -> String {
 
 /// Formats a time to the second, in UTC.
 pub fn format_utc(at: Timestamp) -> String {
-    let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
+    let stamp = at.to_calendar();
     stamp.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 /// Formats a time to the millisecond, in UTC.
 pub fn format_moment_to_ms(at: Timestamp) -> String {
-    let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
+    let stamp = at.to_calendar();
     stamp.strftime("%Y-%m-%d %H:%M:%S.%3f").to_string()
 }
 
 /// Formats a time to the minute, in UTC, for a `datetime-local` field.
 pub fn format_minute(at: Timestamp) -> String {
-    let stamp = jiff::Timestamp::from_millisecond(at.0).unwrap_or_default();
+    let stamp = at.to_calendar();
     stamp.strftime("%Y-%m-%dT%H:%M").to_string()
 }
 
@@ -199,6 +199,7 @@ mod tests {
         assert_eq!(words(7 * DAY_MS - MINUTE_MS), "in 6 days");
         assert_eq!(words(-29 * DAY_MS), "29 days ago");
         assert_eq!(words(-100 * DAY_MS), "1970-01-01");
+        assert_eq!(words(i64::MAX), "9999-12-30");
         assert_eq!(TimeLabel::new(now, now).title(), "1970-04-11 00:00:00 UTC");
     }
 

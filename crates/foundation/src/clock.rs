@@ -42,6 +42,12 @@ impl Timestamp {
     pub fn plus_ms(self, ms: i64) -> Self {
         Self(self.0.saturating_add(ms))
     }
+
+    /// Returns the time as one that has a date: those before the year -9999 and after 9999 become the first and the last one.
+    pub fn to_calendar(self) -> jiff::Timestamp {
+        let bound = if self.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+        jiff::Timestamp::from_millisecond(self.0).unwrap_or(bound)
+    }
 }
 
 /// The machine's clock, or one that a test sets.
