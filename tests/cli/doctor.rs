@@ -12,6 +12,7 @@ use crate::support::process::keyward_command_with_files;
 mod clickhouse;
 mod counters;
 mod data_directory;
+mod database;
 mod transport;
 
 /// The findings; the first of each check counts.
@@ -293,36 +294,6 @@ fn doctor_reports_clocks_that_differ() {
         "problem",
         &["behind", "NTP"],
     );
-}
-
-#[test]
-fn doctor_warns_when_postgres_does_not_wait_for_its_disk() {
-    let (database, redis) = (database(), Redis::start());
-    let doctor = || DoctorReport::by(&mut replica(&database.url, &redis.url()));
-    let setting = |on: bool| {
-        match on {
-        true => {
-            "DO $$ BEGIN
-                EXECUTE format('ALTER DATABASE %I SET synchronous_commit = on', current_database());
-            END $$"
-        }
-        false => {
-            "DO $$ BEGIN
-                EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database());
-            END $$"
-        }
-    }
-    };
-
-    execute(&database, setting(false));
-    let off = doctor();
-    execute(&database, setting(true));
-    let on = doctor();
-
-    off.assert_problems(&[]).assert_finding("durability", "warning", &["synchronous_commit"]);
-    // Whether `fsync` is on depends on the server.
-    let finding = on.finding("durability");
-    assert!(!finding.to_string().contains("synchronous_commit"), "{finding}");
 }
 
 #[test]

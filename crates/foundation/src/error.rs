@@ -287,9 +287,17 @@ impl Error {
     pub fn innermost_message(&self) -> String {
         match self {
             Self::Store(sqlx::Error::Io(e)) => e.to_string(),
+            // Without the line in the source of Postgres, which looks like one of the caller.
+            Self::Store(sqlx::Error::Database(e)) => e.message().to_owned(),
             Self::Store(e) => e.to_string(),
+            Self::Redis(e) => e.to_string(),
             other => other.to_string(),
         }
+    }
+
+    /// Returns whether the database was reached and replied with an error.
+    pub fn is_database_reply(&self) -> bool {
+        matches!(self, Self::Store(sqlx::Error::Database(_)))
     }
 
     /// Returns the field errors, if the error has any.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use foundation::config::Settings;
-use foundation::error::Result;
+use foundation::error::{Error, Result};
 use store::inspect::SchemaStatus;
 use store::{EVENT_CONNECTIONS, RESERVED_CONNECTIONS, Store};
 
@@ -13,6 +13,23 @@ use super::{Finding, format_count, format_millis};
 const VERSION_MIN: i64 = 150_000;
 /// The round trip from which a finding is a warning: a request that is not cached waits for several.
 const ROUND_TRIP_WARNING: Duration = Duration::from_millis(50);
+
+/// Returns the finding for a Postgres that cannot be connected to.
+pub fn connection_failure(e: &Error) -> Finding {
+    let cause = e.innermost_message();
+    if e.is_database_reply() {
+        let todo = "correct the user, the password or the database in KEYWARD_DATABASE_URL, or check that Postgres has started \
+            and has a free connection";
+        return Finding::problem(
+            "database",
+            format!("Postgres refused the connection: {cause}"),
+            todo,
+        );
+    }
+    let todo =
+        "check that Postgres runs, that this machine can connect to it, and KEYWARD_DATABASE_URL";
+    Finding::problem("database", format!("Postgres is unreachable: {cause}"), todo)
+}
 
 /// Reports the version of Postgres and the round trip to it. With a read replica, it may be far away.
 pub async fn check_postgres(store: &Store, has_read_replica: bool) -> Result<Finding> {

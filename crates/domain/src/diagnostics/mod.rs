@@ -273,10 +273,7 @@ async fn open_postgres(
             Some(store)
         }
         Err(e) => {
-            let found = format!("Postgres is unreachable: {}", e.innermost_message());
-            let todo = "check that Postgres runs and has a free connection, that this machine can connect to it, and \
-                KEYWARD_DATABASE_URL";
-            findings.push(Finding::problem("database", found, todo));
+            findings.push(database::connection_failure(&e));
             None
         }
     }
