@@ -29,6 +29,7 @@ mod names;
 mod namespaces;
 mod output;
 mod request_ids;
+mod root_keys;
 mod server_tls;
 mod serving;
 mod settings;

@@ -4,15 +4,16 @@ use clap::Subcommand;
 use domain::root_keys::{self, NewRootKey};
 use foundation::clock::Timestamp;
 use foundation::config::Settings;
+use foundation::error::Error;
 use foundation::id::{KeyId, WorkspaceId};
 use foundation::model;
 use serde_json::{Value, json};
 
-use super::CommandResult;
 use super::commands::open_app;
 use super::input::parse_moment;
 use super::operator::require_workspace;
 use super::output::{CommandOutput, Table, format_start, format_time, or_dash};
+use super::{CommandError, CommandResult};
 
 #[derive(Subcommand)]
 pub enum RootKeyCommand {
@@ -66,7 +67,12 @@ pub async fn run(settings: Settings, out: CommandOutput, command: RootKeyCommand
         }
         RootKeyCommand::Revoke { id } => {
             let id = KeyId::from(id);
-            root_keys::revoke_as_operator(&app.context, &id).await?;
+            root_keys::revoke_as_operator(&app.context, &id).await.map_err(|e| match e {
+                Error::NotFound(_) => CommandError::Usage(format!(
+                    "root key {id} does not exist, or is revoked already; keyward root-key list shows all root keys"
+                )),
+                other => other.into(),
+            })?;
             out.write(&format!("revoked {id}"), &json!({ "keyId": id, "revoked": true }));
         }
     }
