@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use domain::diagnostics::{self, Finding, Severity};
 use foundation::config::{Config, Deployment};
+use foundation::model::escape_hidden;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -149,6 +150,8 @@ fn check_dropped_events(metrics: &str) -> Finding {
 
 fn format_finding(finding: &Finding) -> String {
     let Finding { check, state, found, todo } = finding;
+    // Errors of servers, and names of variables, may contain anything.
+    let found = escape_hidden(found);
     let style = match state {
         Severity::Ok => SUCCESS,
         Severity::Warning => WARNING,
@@ -156,7 +159,7 @@ fn format_finding(finding: &Finding) -> String {
     };
     let line = format!("{style}{:<8}{style:#} {check:<18} {found}", state.as_str());
     match todo {
-        Some(todo) => format!("{line}\n{:28}→ {todo}", ""),
+        Some(todo) => format!("{line}\n{:28}→ {}", "", escape_hidden(todo)),
         None => line,
     }
 }
@@ -170,4 +173,21 @@ fn format_summary(findings: &[Finding]) -> String {
 
 fn count_by_severity(findings: &[Finding], state: Severity) -> usize {
     findings.iter().filter(|finding| finding.state == state).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finding_is_one_line_and_its_fix_another() {
+        let finding = Finding::warning("redis", "at x: \u{1b}[2Ja\nb", "set KEYWARD_\u{202e}\n");
+
+        let text = format_finding(&finding);
+
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text:?}");
+        assert!(lines[0].ends_with(" at x: \\u{1b}[2Ja\\u{a}b"), "{text:?}");
+        assert!(lines[1].ends_with("→ set KEYWARD_\\u{202e}\\u{a}"), "{text:?}");
+    }
 }
