@@ -277,12 +277,11 @@ pub async fn require_tail_sources(
             let message = format!("key {key} belongs to API {api}, not to {}", filter.api_id);
             Err(Error::invalid("keyId", message))
         }
-        Some(_) => Ok(()),
         // A key that was deleted permanently has only its events.
         None if recent::list_by_key(analytics, workspace, &key).await?.is_empty() => {
             Err(Error::not_found(ResourceRef::Key(key)))
         }
-        None => Ok(()),
+        Some(_) | None => Ok(()),
     }
 }
 
