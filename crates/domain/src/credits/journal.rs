@@ -81,26 +81,13 @@ impl BalanceCache {
             self.fold(&mut tx).await?;
         }
         self.load(context, &mut tx, debits).await?;
-        let mut spent: HashMap<&KeyId, i64> = HashMap::new();
-        let outcomes = debits.iter_mut().map(|debit| {
-            let account = self.accounts.get_mut(&debit.key)?;
-            if debit.reply_sender.is_closed() {
-                return None;
-            }
-            let before = account.balance;
-            let outcome = direct_debit::decide_debit(context, debit, &mut account.balance);
-            if account.balance < before {
-                *spent.entry(&debit.key).or_default() += before - account.balance;
-            }
-            Some(outcome)
-        });
-        let outcomes: Vec<_> = outcomes.collect();
+        let (outcomes, spent) = self.decide_each(context, debits);
         if !spent.is_empty() {
-            self.entry_count += spent.len();
             tx.append_debits(&spent).await?;
         }
         tx.commit().await?;
         self.next_transaction = number.map(|number| number + 1);
+        self.subtract(spent);
         Ok(outcomes)
     }
 
@@ -125,13 +112,28 @@ impl BalanceCache {
         {
             return Ok(None);
         }
+        let (outcomes, spent) = self.decide_each(context, debits);
+        if spent.is_empty() || !context.store.store()?.append_debits(number, &spent).await? {
+            return Ok(None);
+        }
+        self.next_transaction = Some(number + 1);
+        self.subtract(spent);
+        Ok(Some(outcomes))
+    }
+
+    /// Decides debits in their order. Returns also what each key spends, which is not subtracted yet.
+    fn decide_each<'a>(
+        &self,
+        context: &Context,
+        debits: &'a mut [DebitRequest],
+    ) -> (Vec<Option<ConsumeDecision>>, HashMap<&'a KeyId, i64>) {
         let mut spent: HashMap<&KeyId, i64> = HashMap::new();
         let outcomes = debits.iter_mut().map(|debit| {
-            let cached = self.accounts.get(&debit.key)?.balance;
+            let account = self.accounts.get(&debit.key)?;
             if debit.reply_sender.is_closed() {
                 return None;
             }
-            let before = cached - spent.get(&debit.key).copied().unwrap_or(0);
+            let before = account.balance - spent.get(&debit.key).copied().unwrap_or(0);
             let mut balance = before;
             let outcome = direct_debit::decide_debit(context, debit, &mut balance);
             if balance < before {
@@ -139,18 +141,17 @@ impl BalanceCache {
             }
             Some(outcome)
         });
-        let outcomes: Vec<_> = outcomes.collect();
-        if spent.is_empty() || !context.store.store()?.append_debits(number, &spent).await? {
-            return Ok(None);
-        }
-        self.next_transaction = Some(number + 1);
+        (outcomes.collect(), spent)
+    }
+
+    /// Subtracts what a row of the journal has.
+    fn subtract(&mut self, spent: HashMap<&KeyId, i64>) {
         self.entry_count += spent.len();
         for (key, units) in spent {
             if let Some(account) = self.accounts.get_mut(key) {
                 account.balance -= units;
             }
         }
-        Ok(Some(outcomes))
     }
 
     async fn fold(&mut self, tx: &mut Tx) -> Result<()> {
