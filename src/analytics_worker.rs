@@ -19,6 +19,8 @@ use tokio::{join, select};
 
 /// The maximum interval between writes. A replica that is killed loses the events since the last write.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
+/// The minimum interval between writes, so that a small buffer does not make many small ones.
+const EARLY_WRITE_INTERVAL: Duration = Duration::from_millis(250);
 /// The interval between rollups. Until then, readers add the events that are not rolled up.
 const ROLL_UP_INTERVAL: Duration = Duration::from_secs(15);
 /// The interval between maintenance runs, which create partitions and delete data past its retention.
@@ -112,7 +114,7 @@ async fn write_events(app: &App, mut stopped: Receiver<()>) {
     loop {
         select! {
             () = sleep(WRITE_INTERVAL) => {}
-            () = app.analytics.wait_until_half_full(), if is_writing => {}
+            () = wait_until_half_full(app), if is_writing => {}
             _ = stopped.changed() => return,
         }
         is_writing = app.context.store.store().is_ok();
@@ -126,6 +128,11 @@ async fn write_events(app: &App, mut stopped: Receiver<()>) {
             }
         }
     }
+}
+
+async fn wait_until_half_full(app: &App) {
+    sleep(EARLY_WRITE_INTERVAL).await;
+    app.analytics.wait_until_half_full().await;
 }
 
 async fn roll_up(app: &App) {
